@@ -1,0 +1,1 @@
+"""A full, trainable encoder-decoder and decoder-only Transformer framework."""

@@ -1,0 +1,1 @@
+"""The commands: the only place for Hydra, argument parsing and printing."""

@@ -1,0 +1,1 @@
+"""Corpora, subwords, batches."""

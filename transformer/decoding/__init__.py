@@ -1,0 +1,1 @@
+"""Searches over anything that can score the next token."""

@@ -1,0 +1,1 @@
+"""Scores of texts and running means of losses."""

@@ -1,0 +1,1 @@
+"""Whole models built from a configuration and a vocabulary size."""

@@ -1,0 +1,107 @@
+"""A causal language model: embedding, positions, layers, norm, output projection (Radford et al. 2018)."""
+
+from typing import NamedTuple
+
+from torch import Tensor, nn
+
+from transformer.models.config import DecoderOnlyConfig
+from transformer.models.init import initialize
+from transformer.nn.attention import Backend
+from transformer.nn.cache import DecoderCache
+from transformer.nn.dropout import Dropout
+from transformer.nn.embedding import TokenEmbedding
+from transformer.nn.layers import TransformerLayer, final_norm
+from transformer.nn.masks import padding_mask, sliding_window_mask
+from transformer.nn.positions import build_position_encoding, check_length, query_key_positions
+
+
+class Hidden(NamedTuple):
+    """Final hidden states (B, L, D) and, with the explicit backend, each layer's attention weights (B, H, L, K)."""
+
+    hidden_BLD: Tensor
+    weights: list[Tensor | None]
+
+
+class DecoderOnly(nn.Module):
+    """Predicts each next token from the tokens before it. There is no encoder, hence nothing to leak through.
+
+    Args:
+        config: the architecture.
+        vocab_size: number of token ids, from the tokenizer.
+    """
+
+    def __init__(self, config: DecoderOnlyConfig, vocab_size: int) -> None:
+        super().__init__()
+        self.config, self.vocab_size = config, vocab_size
+        self.embedding = TokenEmbedding(vocab_size, config.d_model, scaled=config.scale_embeddings)
+        self.position = build_position_encoding(
+            config.position,
+            max_length=config.max_length,
+            d_model=config.d_model,
+            num_heads=config.num_heads,
+            rotary_base=config.rotary_base or 10000.0,
+        )
+        self.dropout = Dropout(config.dropout)
+        self.layers = nn.ModuleList(TransformerLayer(config, cross_attention=False) for _ in range(config.num_layers))
+        self.norm = final_norm(config)
+        self.output = nn.Linear(config.d_model, vocab_size, bias=False)
+        initialize(self, config, num_residuals=2 * config.num_layers)
+        if config.tie_embeddings:
+            self.output.weight = self.embedding.weight
+
+    def forward(
+        self, tokens_BL: Tensor, mask_BL: Tensor | None = None, *, cache: DecoderCache | None = None
+    ) -> Tensor:
+        """Logits (B, L, V) for the token after each position. Arguments as for :meth:`hidden`."""
+        return self.output(self.hidden(tokens_BL, mask_BL, cache=cache).hidden_BLD)  # type: ignore[no-any-return]
+
+    def next_logits(
+        self, tokens_BL: Tensor, mask_BL: Tensor | None = None, *, cache: DecoderCache | None = None
+    ) -> Tensor:
+        """Logits (B, V) for the token after the last position; only that position is projected."""
+        hidden_BLD = self.hidden(tokens_BL, mask_BL, cache=cache).hidden_BLD
+        return self.output(hidden_BLD[:, -1])  # type: ignore[no-any-return]
+
+    def hidden(
+        self,
+        tokens_BL: Tensor,
+        mask_BL: Tensor | None = None,
+        *,
+        cache: DecoderCache | None = None,
+        backend: Backend = "fused",
+    ) -> Hidden:
+        """Final hidden states.
+
+        Args:
+            tokens_BL: token ids (batch, length); with a cache only the new ones.
+            mask_BL: bool, True for real tokens. Needed for left padding only: causality already hides padding on the
+                right from every real token.
+            cache: keys and values of earlier calls, extended by this one.
+            backend: ``"explicit"`` also returns attention weights.
+
+        Raises:
+            ValueError: for ids outside the vocabulary or more than ``max_length`` positions.
+        """
+        batch, length = tokens_BL.shape[0], tokens_BL.shape[-1]
+        earlier = 0 if cache is None else cache.length
+        check_length(earlier + length, self.config.max_length)
+        x_BLD = self.embedding(tokens_BL)
+        key_mask_BK = mask_BL if cache is None else cache.extend_mask(mask_BL, batch, length, tokens_BL.device)
+        query_positions, key_positions = query_key_positions(key_mask_BK, earlier, length, tokens_BL.device)
+        mask = None if key_mask_BK is None else padding_mask(key_mask_BK)
+        if self.config.sliding_window is not None:
+            window = sliding_window_mask(self.config.sliding_window, length, earlier + length, tokens_BL.device)
+            mask = window if mask is None else mask & window
+        x_BLD = self.dropout(self.position.embed(x_BLD, query_positions))
+        signals = self.position.signals(query_positions, key_positions)
+        weights = []
+        for index, layer in enumerate(self.layers):
+            layer_cache = None if cache is None else cache.layers[index]
+            output = layer(x_BLD, mask=mask, causal=True, signals=signals, cache=layer_cache, backend=backend)
+            x_BLD = output.hidden_BLD
+            weights.append(output.self_weights_BHLL)
+        return Hidden(self.norm(x_BLD), weights)
+
+    def new_cache(self) -> DecoderCache:
+        """An empty cache for one batch of prompts."""
+        return DecoderCache(self.config.num_layers)

@@ -1,0 +1,159 @@
+"""The encoder-decoder Transformer (Vaswani et al. 2017)."""
+
+from typing import NamedTuple
+
+from torch import Tensor, nn
+
+from transformer.models.config import EncoderDecoderConfig
+from transformer.models.init import initialize
+from transformer.nn.attention import Backend
+from transformer.nn.cache import DecoderCache
+from transformer.nn.dropout import Dropout
+from transformer.nn.embedding import TokenEmbedding
+from transformer.nn.layers import TransformerLayer, final_norm
+from transformer.nn.masks import padding_mask
+from transformer.nn.positions import build_position_encoding, check_length, query_key_positions
+
+
+class Encoded(NamedTuple):
+    """The encoder's output (B, S, D) and, with the explicit backend, each layer's weights (B, H, S, S)."""
+
+    memory_BSD: Tensor
+    weights: list[Tensor | None]
+
+
+class Decoded(NamedTuple):
+    """Final hidden states (B, T, D) and, with the explicit backend, each layer's self and cross weights."""
+
+    hidden_BTD: Tensor
+    self_weights: list[Tensor | None]
+    cross_weights: list[Tensor | None]
+
+
+class EncoderDecoder(nn.Module):
+    """Reads a whole source, then predicts each next target token from the source and the target before it.
+
+    Source and target are separate arguments: feeding one sequence to both sides would let the bidirectional encoder
+    show the decoder the tokens that it is to predict.
+
+    Args:
+        config: the architecture.
+        source_vocab_size, target_vocab_size: numbers of token ids, from the tokenizers; equal for
+            ``tie_embeddings: all``.
+    """
+
+    def __init__(self, config: EncoderDecoderConfig, source_vocab_size: int, target_vocab_size: int) -> None:
+        super().__init__()
+        if config.tie_embeddings == "all" and source_vocab_size != target_vocab_size:
+            raise ValueError(
+                f"`tie_embeddings: all` needs one vocabulary for both sides, but the source has {source_vocab_size} "
+                f"tokens and the target {target_vocab_size}."
+            )
+        self.config, self.vocab_size = config, target_vocab_size
+        self.source_embedding = TokenEmbedding(source_vocab_size, config.d_model, scaled=config.scale_embeddings)
+        self.target_embedding = TokenEmbedding(target_vocab_size, config.d_model, scaled=config.scale_embeddings)
+        self.source_position, self.target_position = (
+            build_position_encoding(
+                config.position,
+                max_length=config.max_length,
+                d_model=config.d_model,
+                num_heads=config.num_heads,
+                rotary_base=config.rotary_base or 10000.0,
+            )
+            for _ in range(2)
+        )
+        self.dropout = Dropout(config.dropout)
+        self.encoder_layers = nn.ModuleList(
+            TransformerLayer(config, cross_attention=False) for _ in range(config.num_encoder_layers)
+        )
+        self.encoder_norm = final_norm(config)
+        self.decoder_layers = nn.ModuleList(
+            TransformerLayer(config, cross_attention=True) for _ in range(config.num_decoder_layers)
+        )
+        self.decoder_norm = final_norm(config)
+        self.output = nn.Linear(config.d_model, target_vocab_size, bias=False)
+        initialize(self, config, num_residuals=2 * config.num_encoder_layers + 3 * config.num_decoder_layers)
+        if config.tie_embeddings != "none":
+            self.output.weight = self.target_embedding.weight
+        if config.tie_embeddings == "all":
+            self.source_embedding.weight = self.target_embedding.weight
+
+    def forward(
+        self,
+        source_BS: Tensor,
+        target_BT: Tensor,
+        source_mask_BS: Tensor | None = None,
+        target_mask_BT: Tensor | None = None,
+    ) -> Tensor:
+        """Logits (B, T, V) for the token after each target position (teacher forcing).
+
+        Args:
+            source_BS: source ids.
+            target_BT: decoder input ids: the target shifted right, starting with the start token.
+            source_mask_BS: bool, True for real source tokens; None if all are.
+            target_mask_BT: the same for the target; needed for left padding only.
+        """
+        memory_BSD = self.encode(source_BS, source_mask_BS).memory_BSD
+        decoded = self.decode(target_BT, memory_BSD, source_mask_BS, target_mask_BT)
+        return self.output(decoded.hidden_BTD)  # type: ignore[no-any-return]
+
+    def encode(self, source_BS: Tensor, mask_BS: Tensor | None = None, *, backend: Backend = "fused") -> Encoded:
+        """Read the source; every real token sees every real token."""
+        check_length(source_BS.shape[-1], self.config.max_length)
+        x_BSD = self.source_embedding(source_BS)
+        positions, _ = query_key_positions(mask_BS, 0, source_BS.shape[1], source_BS.device)
+        mask = None if mask_BS is None else padding_mask(mask_BS)
+        x_BSD = self.dropout(self.source_position.embed(x_BSD, positions))
+        signals = self.source_position.signals(positions, positions)
+        weights = []
+        for layer in self.encoder_layers:
+            output = layer(x_BSD, mask=mask, signals=signals, backend=backend)
+            x_BSD = output.hidden_BLD
+            weights.append(output.self_weights_BHLL)
+        return Encoded(self.encoder_norm(x_BSD), weights)
+
+    def decode(
+        self,
+        target_BT: Tensor,
+        memory_BSD: Tensor,
+        source_mask_BS: Tensor | None = None,
+        target_mask_BT: Tensor | None = None,
+        *,
+        cache: DecoderCache | None = None,
+        backend: Backend = "fused",
+    ) -> Decoded:
+        """Hidden states for the decoder input; with a cache, ``target_BT`` holds only the new positions.
+
+        Raises:
+            ValueError: for ids outside the vocabulary or more than ``max_length`` positions.
+        """
+        batch, length = target_BT.shape[0], target_BT.shape[-1]
+        earlier = 0 if cache is None else cache.length
+        check_length(earlier + length, self.config.max_length)
+        x_BTD = self.target_embedding(target_BT)
+        key_mask_BK = target_mask_BT
+        if cache is not None:
+            key_mask_BK = cache.extend_mask(target_mask_BT, batch, length, target_BT.device)
+        query_positions, key_positions = query_key_positions(key_mask_BK, earlier, length, target_BT.device)
+        x_BTD = self.dropout(self.target_position.embed(x_BTD, query_positions))
+        signals = self.target_position.signals(query_positions, key_positions)
+        self_weights, cross_weights = [], []
+        for index, layer in enumerate(self.decoder_layers):
+            output = layer(
+                x_BTD,
+                mask=None if key_mask_BK is None else padding_mask(key_mask_BK),
+                causal=True,
+                signals=signals,
+                memory_BSD=memory_BSD,
+                memory_mask=None if source_mask_BS is None else padding_mask(source_mask_BS),
+                cache=None if cache is None else cache.layers[index],
+                backend=backend,
+            )
+            x_BTD = output.hidden_BLD
+            self_weights.append(output.self_weights_BHLL)
+            cross_weights.append(output.cross_weights_BHTS)
+        return Decoded(self.decoder_norm(x_BTD), self_weights, cross_weights)
+
+    def new_cache(self) -> DecoderCache:
+        """An empty cache for one batch of sources."""
+        return DecoderCache(self.config.num_decoder_layers)

@@ -1,0 +1,297 @@
+"""Scaled dot-product attention (Vaswani et al. 2017, section 3.2.1) as a function, and multi-head modules over it.
+
+Masks are bool, True = may attend. Causal is bottom-right aligned: the last query sees every key, so the same call is
+right for a whole sequence and for a few new queries over cached keys. A query that may attend to nothing gets a zero
+output and a zero gradient, in both backends and in every precision.
+"""
+
+import math
+from typing import Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+
+from transformer.nn.cache import KeyValueCache
+from transformer.nn.masks import causal_mask
+from transformer.nn.positions import NO_SIGNALS, PositionSignals, rotate
+
+Backend = Literal["fused", "explicit"]
+
+
+class Attended(NamedTuple):
+    """What attention gives: the outputs, and the weights where the explicit backend was asked for them."""
+
+    output: Tensor
+    weights: Tensor | None
+
+
+def attention(
+    query_BHQE: Tensor,
+    key_BGKE: Tensor,
+    value_BGKU: Tensor,
+    *,
+    mask: Tensor | None = None,
+    causal: bool = False,
+    bias: Tensor | None = None,
+    scale: float | None = None,
+    dropout: float = 0.0,
+    backend: Backend = "fused",
+) -> Attended:
+    """``softmax(Q K^T * scale + bias) V`` over the keys that the mask and causality allow.
+
+    Args:
+        query_BHQE: queries of shape (batch, heads, query length, head size).
+        key_BGKE: keys (batch, key heads, key length, head size); the key heads must divide the heads (grouped-query
+            attention: consecutive query heads share a key head).
+        value_BGKU: values (batch, key heads, key length, value size); the value size may differ from the head size.
+        mask: bool (B, 1, 1, K) or (B, 1, Q, K), where B may be 1; True = may attend.
+        causal: also forbid query i (of Q) the keys after position ``i + K - Q``.
+        bias: added to the scaled scores, broadcastable to (B, H, Q, K), such as ALiBi's.
+        scale: default ``1 / sqrt(head size)``.
+        dropout: probability of dropping a weight. The caller passes 0 outside of training.
+        backend: ``"fused"`` (``scaled_dot_product_attention``, no weights kept) or ``"explicit"`` (returns the weights).
+
+    Raises:
+        ValueError: for lengths, head counts or mask shapes that do not fit together.
+    """
+    check_shapes(query_BHQE, key_BGKE, value_BGKU, mask)
+    query_length, key_length = query_BHQE.shape[2], key_BGKE.shape[2]
+    if causal and query_length == 1:
+        causal = False  # the last query sees every key
+    low_precision = query_BHQE.dtype in (torch.float16, torch.bfloat16)
+    if backend == "explicit" or (bias is not None and low_precision):
+        # A bias of hundreds of positions does not survive 16-bit rounding: the explicit path adds it in float32.
+        if causal:
+            mask = _both(mask, causal_mask(query_length, key_length, query_BHQE.device))
+        output, weights = _explicit(query_BHQE, key_BGKE, value_BGKU, mask, bias, scale, dropout)
+        return Attended(output, weights if backend == "explicit" else None)
+    if causal and (query_length != key_length or mask is not None or bias is not None):
+        # torch's own is_causal is top-left aligned and does not combine with a mask.
+        mask, causal = _both(mask, causal_mask(query_length, key_length, query_BHQE.device)), False
+    return Attended(_fused(query_BHQE, key_BGKE, value_BGKU, mask, causal, bias, scale, dropout), None)
+
+
+def check_shapes(query_BHQE: Tensor, key_BGKE: Tensor, value_BGKU: Tensor, mask: Tensor | None) -> None:
+    """Refuse shapes that do not fit, naming both sides of the disagreement."""
+    batch, heads, query_length, head_size = query_BHQE.shape
+    key_heads, key_length = key_BGKE.shape[1:3]
+    if value_BGKU.shape[2] != key_length:
+        raise ValueError(
+            f"keys and values must have the same length, but there are {key_length} keys and "
+            f"{value_BGKU.shape[2]} values."
+        )
+    if key_BGKE.shape[3] != head_size:
+        raise ValueError(f"queries have head size {head_size}, but keys have {key_BGKE.shape[3]}.")
+    if value_BGKU.shape[1] != key_heads or heads % key_heads != 0:
+        raise ValueError(
+            f"the number of key and value heads must be equal and divide the query heads ({heads}), but they are "
+            f"{key_heads} and {value_BGKU.shape[1]}."
+        )
+    if mask is None:
+        return
+    if mask.dtype != torch.bool:
+        raise ValueError(f"`mask` must be bool (True = may attend), but is {mask.dtype}.")
+    rows_fit = mask.dim() == 4 and mask.shape[0] in (1, batch) and mask.shape[2] in (1, query_length)
+    if not (rows_fit and mask.shape[1] == 1 and mask.shape[3] == key_length):
+        raise ValueError(
+            f"`mask` must have shape ({batch}, 1, 1, {key_length}) or ({batch}, 1, {query_length}, {key_length}) "
+            f"[batch, 1, 1 or queries, keys], but has {tuple(mask.shape)}."
+        )
+
+
+def _both(mask: Tensor | None, other: Tensor) -> Tensor:
+    return other if mask is None else mask & other
+
+
+def _explicit(
+    query_BHQE: Tensor,
+    key_BGKE: Tensor,
+    value_BGKU: Tensor,
+    mask: Tensor | None,
+    bias: Tensor | None,
+    scale: float | None,
+    dropout: float,
+) -> tuple[Tensor, Tensor]:
+    key_BHKE, value_BHKU = _share_heads(query_BHQE, key_BGKE, value_BGKU)
+    scale = 1.0 / math.sqrt(query_BHQE.shape[-1]) if scale is None else scale
+    precision = torch.promote_types(query_BHQE.dtype, torch.float32)  # float64 stays float64
+    scores_BHQK = (query_BHQE * scale @ key_BHKE.transpose(-2, -1)).to(precision)
+    if bias is not None:
+        scores_BHQK = scores_BHQK + bias.to(precision)
+    if mask is not None:
+        # A finite fill keeps a fully masked row finite (it becomes uniform); the second fill makes every forbidden
+        # weight exactly zero, and with it the gradient through it.
+        scores_BHQK = scores_BHQK.masked_fill(~mask, torch.finfo(precision).min)
+    weights_BHQK = scores_BHQK.softmax(-1)
+    if mask is not None:
+        weights_BHQK = weights_BHQK.masked_fill(~mask, 0.0)
+    dropped_BHQK = F.dropout(weights_BHQK, dropout) if dropout > 0 else weights_BHQK
+    return dropped_BHQK.to(value_BHKU.dtype) @ value_BHKU, weights_BHQK
+
+
+def _fused(
+    query_BHQE: Tensor,
+    key_BGKE: Tensor,
+    value_BGKU: Tensor,
+    mask: Tensor | None,
+    causal: bool,
+    bias: Tensor | None,
+    scale: float | None,
+    dropout: float,
+) -> Tensor:
+    key_BHKE, value_BHKU = _share_heads(query_BHQE, key_BGKE, value_BGKU)
+    visible = None
+    if mask is not None:
+        # Kernels differ on rows without any key (zero, NaN or a mean over padding): let such a row see everything and
+        # zero its output, which also zeroes its gradient.
+        visible = mask.any(-1, keepdim=True)
+        mask = mask | ~visible
+    if bias is not None:
+        bias = bias.to(query_BHQE.dtype)
+        mask = bias if mask is None else bias.masked_fill(~mask, -math.inf)
+    if mask is not None and query_BHQE.is_cuda:
+        # cuDNN's kernel gives NaN gradients with explicit masks (pytorch#196678).
+        with sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.FLASH_ATTENTION, SDPBackend.MATH]):
+            output_BHQU = F.scaled_dot_product_attention(
+                query_BHQE, key_BHKE, value_BHKU, attn_mask=mask, dropout_p=dropout, scale=scale
+            )
+    else:
+        output_BHQU = F.scaled_dot_product_attention(
+            query_BHQE, key_BHKE, value_BHKU, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=scale
+        )
+    return output_BHQU if visible is None else output_BHQU.masked_fill(~visible, 0.0)
+
+
+def _share_heads(query_BHQE: Tensor, key_BGKE: Tensor, value_BGKU: Tensor) -> tuple[Tensor, Tensor]:
+    """Repeat key and value heads for the query heads that share them.
+
+    torch's ``enable_gqa`` silently falls back to a slow kernel in several settings; repeating is always right.
+    """
+    groups = query_BHQE.shape[1] // key_BGKE.shape[1]
+    if groups == 1:
+        return key_BGKE, value_BGKU
+    return key_BGKE.repeat_interleave(groups, dim=1), value_BGKU.repeat_interleave(groups, dim=1)
+
+
+def split_heads(x_BLD: Tensor, num_heads: int) -> Tensor:
+    """(B, L, H*E) to (B, H, L, E): first view, then transpose; a direct reshape would mix time with heads."""
+    return x_BLD.view(*x_BLD.shape[:2], num_heads, -1).transpose(1, 2)
+
+
+def merge_heads(x_BHLE: Tensor) -> Tensor:
+    """(B, H, L, E) to (B, L, H*E), the inverse of :func:`split_heads`."""
+    return x_BHLE.transpose(1, 2).flatten(2)
+
+
+class SelfAttention(nn.Module):
+    """Multi-head attention of a sequence over itself, with one fused projection for queries, keys and values.
+
+    Args:
+        d_model: width of the input and the output.
+        num_heads: query heads; must divide ``d_model``.
+        num_kv_heads: key and value heads: ``num_heads`` (multi-head), 1 (multi-query) or a divisor between
+            (grouped-query attention, Ainslie et al. 2023).
+        bias: whether the projections have biases.
+        qk_norm: RMS-normalise each query and key head before the dot product (Henry et al. 2020).
+        dropout: probability of dropping an attention weight during training.
+    """
+
+    def __init__(
+        self, d_model: int, num_heads: int, num_kv_heads: int, *, bias: bool, qk_norm: bool, dropout: float
+    ) -> None:
+        super().__init__()
+        head_size = d_model // num_heads
+        self.num_heads, self.num_kv_heads, self.dropout = num_heads, num_kv_heads, dropout
+        self.widths = (d_model, num_kv_heads * head_size, num_kv_heads * head_size)
+        self.query_key_value = nn.Linear(d_model, sum(self.widths), bias=bias)
+        self.query_norm = nn.RMSNorm(head_size, eps=1e-6) if qk_norm else None
+        self.key_norm = nn.RMSNorm(head_size, eps=1e-6) if qk_norm else None
+        self.output = nn.Linear(d_model, d_model, bias=bias)
+
+    def forward(
+        self,
+        x_BLD: Tensor,
+        *,
+        mask: Tensor | None = None,
+        causal: bool = False,
+        signals: PositionSignals = NO_SIGNALS,
+        cache: KeyValueCache | None = None,
+        backend: Backend = "fused",
+    ) -> Attended:
+        """Attend over this call's positions and, with a cache, over all earlier ones too. Returns (B, L, D)."""
+        query_BLD, key_BLD, value_BLD = self.query_key_value(x_BLD).split(self.widths, dim=-1)
+        query_BHLE = split_heads(query_BLD, self.num_heads)
+        key_BGLE = split_heads(key_BLD, self.num_kv_heads)
+        value_BGLE = split_heads(value_BLD, self.num_kv_heads)
+        if self.query_norm is not None and self.key_norm is not None:
+            query_BHLE, key_BGLE = self.query_norm(query_BHLE), self.key_norm(key_BGLE)
+        if signals.rotation is not None:
+            query_BHLE, key_BGLE = rotate(query_BHLE, signals.rotation), rotate(key_BGLE, signals.rotation)
+        if cache is not None:
+            key_BGLE, value_BGLE = cache.append(key_BGLE, value_BGLE)
+        attended = attention(
+            query_BHLE,
+            key_BGLE,
+            value_BGLE,
+            mask=mask,
+            causal=causal,
+            bias=signals.bias_BHQK,
+            dropout=self.dropout if self.training else 0.0,
+            backend=backend,
+        )
+        return Attended(self.output(merge_heads(attended.output)), attended.weights)
+
+
+class CrossAttention(nn.Module):
+    """Multi-head attention of a target over a memory of another length, keys and values in one fused projection.
+
+    Arguments as for :class:`SelfAttention`.
+    """
+
+    def __init__(
+        self, d_model: int, num_heads: int, num_kv_heads: int, *, bias: bool, qk_norm: bool, dropout: float
+    ) -> None:
+        super().__init__()
+        head_size = d_model // num_heads
+        self.num_heads, self.num_kv_heads, self.dropout = num_heads, num_kv_heads, dropout
+        self.query = nn.Linear(d_model, d_model, bias=bias)
+        self.key_value = nn.Linear(d_model, 2 * num_kv_heads * head_size, bias=bias)
+        self.query_norm = nn.RMSNorm(head_size, eps=1e-6) if qk_norm else None
+        self.key_norm = nn.RMSNorm(head_size, eps=1e-6) if qk_norm else None
+        self.output = nn.Linear(d_model, d_model, bias=bias)
+
+    def forward(
+        self,
+        x_BTD: Tensor,
+        memory_BSD: Tensor,
+        *,
+        mask: Tensor | None = None,
+        cache: KeyValueCache | None = None,
+        backend: Backend = "fused",
+    ) -> Attended:
+        """Queries from ``x_BTD``, keys and values from ``memory_BSD`` (projected once if there is a cache)."""
+        query_BHTE = split_heads(self.query(x_BTD), self.num_heads)
+        if self.query_norm is not None:
+            query_BHTE = self.query_norm(query_BHTE)
+        if cache is not None and cache.length > 0:
+            key_BGSE, value_BGSE = cache.contents()
+        else:
+            key_BGSE, value_BGSE = self._project(memory_BSD)
+            if cache is not None:
+                cache.append(key_BGSE, value_BGSE)
+        attended = attention(
+            query_BHTE,
+            key_BGSE,
+            value_BGSE,
+            mask=mask,
+            dropout=self.dropout if self.training else 0.0,
+            backend=backend,
+        )
+        return Attended(self.output(merge_heads(attended.output)), attended.weights)
+
+    def _project(self, memory_BSD: Tensor) -> tuple[Tensor, Tensor]:
+        key_BSD, value_BSD = self.key_value(memory_BSD).chunk(2, dim=-1)
+        key_BGSE = split_heads(key_BSD, self.num_kv_heads)
+        return key_BGSE if self.key_norm is None else self.key_norm(key_BGSE), split_heads(value_BSD, self.num_kv_heads)

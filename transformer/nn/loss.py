@@ -1,0 +1,109 @@
+"""Label-smoothed cross-entropy of a vocabulary projection, without ever holding all its logits."""
+
+from typing import Any, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+CHUNK_ELEMENTS = 1 << 22  # logits alive at a time: 16 MiB in float32, enough for full matrix-product speed
+
+
+class LossSum(NamedTuple):
+    """A sum over tokens and their count; dividing is left to whoever knows all micro-batches and ranks.
+
+    Attributes:
+        loss: sum of the label-smoothed loss, in nats; the training objective.
+        nll: sum of the plain negative log-likelihood, in nats; what is reported, also as perplexity. No gradient.
+        count: number of scored tokens, int64.
+    """
+
+    loss: Tensor
+    nll: Tensor
+    count: Tensor
+
+
+def cross_entropy(
+    hidden_BLD: Tensor,
+    weight_VD: Tensor,
+    labels_BL: Tensor,
+    scored_BL: Tensor,
+    *,
+    label_smoothing: float = 0.0,
+    chunk_elements: int = CHUNK_ELEMENTS,
+) -> LossSum:
+    """Loss of predicting ``labels_BL`` from ``hidden_BLD @ weight_VD.T``, summed over the positions to score.
+
+    With smoothing e, the target distribution is ``1 - e`` on the label plus ``e / V`` on every class, the label
+    included (Szegedy et al. 2016; torch's own ``label_smoothing``).
+
+    Args:
+        hidden_BLD: final hidden states.
+        weight_VD: the output projection.
+        labels_BL: the right next tokens; anything, such as -100, where not scored.
+        scored_BL: bool, True where the label counts. Padding is decided here, never by comparing ids.
+        label_smoothing: e above.
+        chunk_elements: upper bound on logits held at once (at least one row of them).
+
+    Softmax and sums are in float32, or float64 for float64 input. Gradients are computed along with the loss, chunk by
+    chunk, so that no chunk of logits is computed twice; a second derivative is not available.
+    """
+    hidden_ND = hidden_BLD[scored_BL]
+    labels_N = labels_BL[scored_BL]
+    loss, nll = _LinearCrossEntropy.apply(hidden_ND, weight_VD, labels_N, label_smoothing, chunk_elements)
+    return LossSum(loss, nll, torch.tensor(labels_N.numel(), device=labels_N.device))
+
+
+class _LinearCrossEntropy(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, hidden_ND: Tensor, weight_VD: Tensor, labels_N: Tensor, smoothing: float, chunk_elements: int
+    ) -> tuple[Tensor, Tensor]:
+        vocab_size = weight_VD.shape[0]
+        accumulate = torch.promote_types(hidden_ND.dtype, torch.float32)
+        loss = torch.zeros((), dtype=accumulate, device=hidden_ND.device)
+        nll = torch.zeros_like(loss)
+        need_hidden, need_weight = ctx.needs_input_grad[:2]
+        grad_hidden_ND = torch.empty_like(hidden_ND) if need_hidden else None
+        grad_weight_VD = torch.zeros_like(weight_VD) if need_weight else None
+        rows = max(1, chunk_elements // vocab_size)
+        for start in range(0, hidden_ND.shape[0], rows):
+            chunk_CD, labels_C = hidden_ND[start : start + rows], labels_N[start : start + rows, None]
+            logits_CV = F.linear(chunk_CD, weight_VD).to(accumulate)  # 16-bit product under autocast
+            log_total_C = logits_CV.logsumexp(-1, keepdim=True)
+            chunk_nll = (log_total_C - logits_CV.gather(1, labels_C)).sum()
+            nll += chunk_nll
+            loss += (1 - smoothing) * chunk_nll
+            if smoothing > 0:
+                loss += smoothing * (log_total_C.sum() - logits_CV.sum() / vocab_size)
+            if need_hidden or need_weight:
+                # d loss / d logits = softmax - target distribution, written over the logits.
+                grad_CV = logits_CV.sub_(log_total_C).exp_()
+                if smoothing > 0:
+                    grad_CV.sub_(smoothing / vocab_size)
+                grad_CV.scatter_add_(1, labels_C, torch.full_like(log_total_C, smoothing - 1))
+                grad_CV = grad_CV.to(_product_dtype(chunk_CD))
+                if grad_hidden_ND is not None:
+                    grad_hidden_ND[start : start + rows] = grad_CV @ weight_VD.to(grad_CV.dtype)
+                if grad_weight_VD is not None:
+                    grad_weight_VD += grad_CV.T @ chunk_CD.to(grad_CV.dtype)
+        ctx.save_for_backward(grad_hidden_ND, grad_weight_VD)
+        ctx.mark_non_differentiable(nll)
+        return loss, nll
+
+    @staticmethod
+    def backward(ctx: Any, grad_loss: Tensor, _grad_nll: Tensor) -> tuple[Tensor | None, ...]:
+        grad_hidden_ND, grad_weight_VD = ctx.saved_tensors
+        return (
+            None if grad_hidden_ND is None else grad_hidden_ND * grad_loss,
+            None if grad_weight_VD is None else grad_weight_VD * grad_loss,
+            None,
+            None,
+            None,
+        )
+
+
+def _product_dtype(hidden_CD: Tensor) -> torch.dtype:
+    """The precision matrix products run in here: autocast's where it is on, else the tensor's own."""
+    device = hidden_CD.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden_CD.dtype

@@ -1,0 +1,176 @@
+"""Position encodings behind one interface.
+
+Absolute encodings (sinusoidal, learned) change the embeddings once; relative ones (rotary, ALiBi) act inside every
+attention. A new encoding is a class here, an arm in :func:`build_position_encoding` and a name in ``nn/config.py``.
+"""
+
+from abc import ABC, abstractmethod
+from typing import NamedTuple, assert_never
+
+import torch
+from torch import Tensor, nn
+
+from transformer.nn.config import PositionName
+
+
+class Rotation(NamedTuple):
+    """Cosines and sines of rotary angles, each (batch or 1, 1, length, head size / 2)."""
+
+    cos: Tensor
+    sin: Tensor
+
+
+class PositionSignals(NamedTuple):
+    """What attention layers need to know of positions: computed once a forward pass, shared by all layers."""
+
+    rotation: Rotation | None = None
+    bias_BHQK: Tensor | None = None
+
+
+NO_SIGNALS = PositionSignals()
+
+
+class PositionEncoding(nn.Module, ABC):
+    """Tells the model where each token stands. Positions are integers from 0, shape (batch or 1, length)."""
+
+    @abstractmethod
+    def embed(self, x_BLD: Tensor, positions_BL: Tensor) -> Tensor:
+        """Add absolute positions to scaled embeddings."""
+
+    @abstractmethod
+    def signals(self, query_positions_BQ: Tensor, key_positions_BK: Tensor) -> PositionSignals:
+        """What self-attention uses; keys of a cache count as keys, so there may be more keys than queries."""
+
+
+class NoPosition(PositionEncoding):
+    """No positions at all: an unmasked model then treats its input as a set."""
+
+    def embed(self, x_BLD: Tensor, positions_BL: Tensor) -> Tensor:
+        return x_BLD
+
+    def signals(self, query_positions_BQ: Tensor, key_positions_BK: Tensor) -> PositionSignals:
+        return NO_SIGNALS
+
+
+class SinusoidalPosition(NoPosition):
+    """``P[t, 2i] = sin(t / 10000^(2i/d))``, ``P[t, 2i+1] = cos(t / 10000^(2i/d))`` (Vaswani et al. 2017, 3.5).
+
+    An odd width works: its last column is a sine. The table is a buffer that is not saved.
+    """
+
+    table_LD: Tensor
+
+    def __init__(self, max_length: int, d_model: int) -> None:
+        super().__init__()
+        columns = torch.arange(0, d_model, 2, dtype=torch.float64)
+        angles = torch.arange(max_length, dtype=torch.float64)[:, None] / 10000.0 ** (columns / d_model)
+        table = torch.empty(max_length, d_model, dtype=torch.float64)
+        table[:, 0::2] = angles.sin()
+        table[:, 1::2] = angles.cos()[:, : d_model // 2]
+        self.register_buffer("table_LD", table.to(torch.get_default_dtype()), persistent=False)
+
+    def embed(self, x_BLD: Tensor, positions_BL: Tensor) -> Tensor:
+        return x_BLD + self.table_LD[positions_BL].to(x_BLD.dtype)
+
+
+class LearnedPosition(NoPosition):
+    """A trained vector for each position (Gehring et al. 2017; GPT-2)."""
+
+    def __init__(self, max_length: int, d_model: int) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(max_length, d_model)
+
+    def embed(self, x_BLD: Tensor, positions_BL: Tensor) -> Tensor:
+        return x_BLD + self.embedding(positions_BL)
+
+
+class RotaryPosition(NoPosition):
+    """Rotate each query and key by angles proportional to its position (Su et al. 2021).
+
+    Pairs are (i, i + E/2), as in Llama; the head size E must be even.
+    """
+
+    cos_LE: Tensor
+    sin_LE: Tensor
+
+    def __init__(self, max_length: int, head_size: int, base: float) -> None:
+        super().__init__()
+        frequencies = base ** (-torch.arange(0, head_size, 2, dtype=torch.float64) / head_size)
+        angles = torch.arange(max_length, dtype=torch.float64)[:, None] * frequencies
+        self.register_buffer("cos_LE", angles.cos().to(torch.get_default_dtype()), persistent=False)
+        self.register_buffer("sin_LE", angles.sin().to(torch.get_default_dtype()), persistent=False)
+
+    def signals(self, query_positions_BQ: Tensor, key_positions_BK: Tensor) -> PositionSignals:
+        cos, sin = self.cos_LE[query_positions_BQ], self.sin_LE[query_positions_BQ]
+        return PositionSignals(rotation=Rotation(cos[:, None], sin[:, None]))
+
+
+class AlibiPosition(NoPosition):
+    """Subtract ``slope * distance`` from the scores, a slope for each head (Press et al. 2022).
+
+    Slopes are ``2^(-8 (h+1) / H)`` for H heads, as the paper gives for powers of two.
+    """
+
+    slopes_H: Tensor
+
+    def __init__(self, num_heads: int) -> None:
+        super().__init__()
+        exponents = torch.arange(1, num_heads + 1, dtype=torch.float64) * (8.0 / num_heads)
+        self.register_buffer("slopes_H", (2.0**-exponents).to(torch.get_default_dtype()), persistent=False)
+
+    def signals(self, query_positions_BQ: Tensor, key_positions_BK: Tensor) -> PositionSignals:
+        distance_BQK = (query_positions_BQ[:, :, None] - key_positions_BK[:, None, :]).abs()
+        return PositionSignals(bias_BHQK=-self.slopes_H[None, :, None, None] * distance_BQK[:, None])
+
+
+def rotate(x_BHLE: Tensor, rotation: Rotation) -> Tensor:
+    """Apply rotary angles to the heads of queries or keys."""
+    first, second = x_BHLE.chunk(2, dim=-1)
+    rotated = torch.cat(
+        [first * rotation.cos - second * rotation.sin, second * rotation.cos + first * rotation.sin], dim=-1
+    )
+    return rotated.to(x_BHLE.dtype)
+
+
+def positions_of(real_BL: Tensor) -> Tensor:
+    """Position of each token among the real ones of its row, so that left padding does not shift it.
+
+    Padding gets the position of the real token before it (0 at the start); it is masked anyway.
+    """
+    return (real_BL.long().cumsum(1) - 1).clamp_min(0)
+
+
+def query_key_positions(
+    real_BK: Tensor | None, earlier: int, length: int, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Positions of ``length`` new tokens and of all tokens, the ``earlier`` ones included.
+
+    ``real_BK`` marks the real ones among all tokens; None means that all are. Shapes (B or 1, Q) and (B or 1, K).
+    """
+    keys = torch.arange(earlier + length, device=device)[None] if real_BK is None else positions_of(real_BK)
+    return keys[:, earlier:], keys
+
+
+def check_length(length: int, max_length: int) -> None:
+    """Refuse a sequence longer than the model's positions, before any device work."""
+    if length > max_length:
+        raise ValueError(f"the sequence has {length} tokens, but `max_length` is {max_length}.")
+
+
+def build_position_encoding(
+    name: PositionName, *, max_length: int, d_model: int, num_heads: int, rotary_base: float
+) -> PositionEncoding:
+    """The encoding with the given name."""
+    match name:
+        case "sinusoidal":
+            return SinusoidalPosition(max_length, d_model)
+        case "learned":
+            return LearnedPosition(max_length, d_model)
+        case "rotary":
+            return RotaryPosition(max_length, d_model // num_heads, rotary_base)
+        case "alibi":
+            return AlibiPosition(num_heads)
+        case "none":
+            return NoPosition()
+        case _:
+            assert_never(name)

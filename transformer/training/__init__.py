@@ -1,0 +1,1 @@
+"""Lightning modules, optimisers, schedules and callbacks."""
