@@ -17,7 +17,7 @@ Fraction = Annotated[float, Field(gt=0, lt=1)]
 
 
 class PhrasesConfig(Config):
-    """Embedded parallel corpus: numbers, dates, times, prices and quantities, written by ``num2words`` and ``babel``.
+    """Embedded parallel corpus: numbers, dates, times, prices, quantities, by ``num2words`` and ``babel``.
 
     No number, date, time or price of the validation or test sentences occurs in training.
     """
@@ -55,7 +55,7 @@ class _LabelledPairs(Config):
 
 
 class ParallelTextConfig(_LabelledPairs):
-    """Two text files a split, line k of one translating line k of the other. A name ending in ``.gz`` is gzip."""
+    """Two text files a split, plain or ``.gz``; line k of one translates line k of the other."""
 
     name: Literal["parallel_text"] = "parallel_text"
     folder: NonEmpty = "."
@@ -92,8 +92,8 @@ class _FileSplits(_LabelledPairs):
 class TsvConfig(_FileSplits):
     """Tab-separated text, plain or ``.gz``. Tabs separate and nothing else: quotes and backslashes are text.
 
-    Columns are either numbers from 0, and then the first line is data, or names, and then the first line is the header.
-    A line with too few columns is an error; further columns are not read.
+    Columns are either numbers from 0, and then the first line is data, or names, and then the first line is
+    the header. A line with too few columns is an error; further columns are not read.
     """
 
     name: Literal["tsv"] = "tsv"
@@ -105,8 +105,8 @@ class TsvConfig(_FileSplits):
         _check_different("source_column", self.source_column, "target_column", self.target_column)
         if isinstance(self.source_column, str) != isinstance(self.target_column, str):
             raise ValueError(
-                "`source_column` and `target_column` must both be numbers (no header) or both be names (header), "
-                f"but are {self.source_column!r} and {self.target_column!r}."
+                "`source_column` and `target_column` must both be numbers (no header) or both be names "
+                f"(header), but are {self.source_column!r} and {self.target_column!r}."
             )
         return self
 
@@ -159,10 +159,10 @@ class HubPairsConfig(_LabelledPairs, _HubSplits, _FieldPairs):
 
 
 class PythonDocsConfig(Config):
-    """Embedded text corpus: the help topics that come with Python itself, one document each (about 0.6 MB).
+    """Embedded text corpus: the help topics that come with Python itself, one document each (about 0.5 MB).
 
-    Topics are split by a hash of their name: about one in ten for validation, one in ten for testing. The texts are
-    those of the running Python, so another Python version is another corpus.
+    Topics are split by a hash of their name: about one in ten for validation, one in ten for testing. The
+    texts are those of the running Python, so another Python version is another corpus.
     """
 
     name: Literal["python_docs"] = "python_docs"
@@ -180,13 +180,13 @@ class PlainTextConfig(Config):
     validation_fraction: Fraction | None = None
     """Last part of the training text that is validation instead, as a fraction of its characters.
 
-    With n characters, training is ``text[: int(n * (1 - validation_fraction))]``. With one document a line, the cut
-    moves back to the start of the line it falls into.
+    With n characters, training is ``text[: int(n * (1 - validation_fraction))]``. With one document a line,
+    the cut moves back to the start of the line it falls into.
     """
     test: NonEmpty | None = None
     """Test file, or null for no test set."""
     documents: Literal["file", "line"] = "file"
-    """What one document is: a whole file, every character of it kept, or one line (blank lines are left out)."""
+    """What one document is: a whole file with all its characters, or one line (blank ones are left out)."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -212,7 +212,7 @@ class _TokenizerBase(Config):
     normalization: Literal["none", "nfc", "nfkc"] = "none"
     """Unicode normal form that texts take before they are cut; ``none`` returns every text exactly."""
     joint: bool = True
-    """Translation: one vocabulary for both languages (true) or one each. A language model has one text anyway."""
+    """Translation: one vocabulary for both languages, or one each. A language model has one text anyway."""
     pad_vocab_to_multiple_of: int = Field(default=1, gt=0)
     """The vocabulary grows by unused tokens to a multiple of this; 64 suits tensor cores."""
 
@@ -266,6 +266,22 @@ DataConfig = Annotated[
     Field(discriminator="name"),
 ]
 TokenizerConfig = Annotated[BpeConfig | UnigramConfig | CharConfig | ByteConfig, Field(discriminator="name")]
+
+
+# --------------------------------------------------------------------------------------------------- batches
+
+
+class BatchingConfig(Config):
+    """How examples become batches."""
+
+    max_tokens_per_batch: int = Field(gt=0)
+    """Padded tokens of a batch on either side at most: rows times the longest row. A language model's rows all have
+    the model's `max_length`."""
+    over_long: Literal["skip", "truncate", "error"] | None = None
+    """Translation only: training pairs longer than the model's `max_length` are left out, cut, or refused. What was
+    done is counted in the log. Null is skip. Validation and test pairs are never left out, but cut."""
+    num_workers: int = Field(default=0, ge=0)
+    """Processes that put batches together; the batches are the same for any number."""
 
 
 def _check_different(first: str, first_value: int | str, second: str, second_value: int | str) -> None:

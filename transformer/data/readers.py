@@ -1,8 +1,8 @@
 """Line-exact reading of text files, the same on every machine.
 
-A line ends at the byte 0x0A and nowhere else: other Unicode line separators (U+2028, U+0085, ...) are text. A last line
-needs no line end; one carriage return before a line end belongs to it. Text is UTF-8 whatever the locale, and a byte
-order mark at the start of a file is no text. A name ending in ``.gz`` is gzip.
+A line ends at the byte 0x0A and nowhere else: other Unicode line separators (U+2028, U+0085, ...) are text. A
+last line needs no line end; one carriage return before a line end belongs to it. Text is UTF-8 whatever the
+locale, and a byte order mark at the start of a file is no text. A name ending in ``.gz`` is gzip.
 """
 
 import gzip
@@ -18,7 +18,8 @@ def read_text(path: Path) -> str:
     """All characters of a file, line ends as they are.
 
     Raises:
-        ValueError: The file is missing, a folder, not readable, damaged gzip, empty, or not UTF-8 (naming the line).
+        ValueError: The file is missing, a folder, not readable, damaged gzip, empty, or not UTF-8 (naming the
+        line).
     """
     try:
         content = path.read_bytes()
@@ -29,7 +30,9 @@ def read_text(path: Path) -> str:
     except IsADirectoryError:
         raise ValueError(f"{str(path)!r} must be a file, but is a folder.") from None
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise ValueError(f"The file {str(path)!r} must be gzip by its name, but is damaged or no gzip: {error}.") from error
+        raise ValueError(
+            f"The file {str(path)!r} must be gzip by its name, but is damaged or no gzip: {error}."
+        ) from error
     except OSError as error:
         raise ValueError(f"The file {str(path)!r} cannot be read: {error.strerror}.") from error
     content = content.removeprefix(BYTE_ORDER_MARK)
@@ -82,7 +85,7 @@ def read_tsv(path: Path, columns: tuple[int | str, int | str]) -> Iterator[tuple
         cells = line.split("\t")
         if len(cells) < num_needed:
             raise ValueError(
-                f"{str(path)!r}, line {number}: must have at least {num_needed} columns, but has {len(cells)}."
+                f"{str(path)!r}, line {number}: must have {num_needed} columns or more, but has {len(cells)}."
             )
         yield cells[first], cells[second]
 
@@ -95,7 +98,8 @@ def read_jsonl(path: Path, fields: tuple[str, str]) -> Iterator[tuple[str | None
         fields: Where the texts are; a dot steps into a nested object.
 
     Raises:
-        ValueError: As :func:`read_text`; a line is not a JSON object, lacks a field, or has something else than text
+        ValueError: As :func:`read_text`; a line is not a JSON object, lacks a field, or has something else
+        than text
             there.
     """
     for number, line in enumerate(read_lines(path), start=1):
@@ -111,7 +115,9 @@ def _text_at(record: object, field: str, where: str) -> str | None:
     value = record
     for step in field.split("."):
         if not isinstance(value, dict):
-            raise ValueError(f"{where}: must hold an object to look up {step!r} of {field!r} in, but is {_kind(value)}.")
+            raise ValueError(
+                f"{where}: must hold an object to look up {step!r} of {field!r} in, but is {_kind(value)}."
+            )
         if step not in value:
             raise ValueError(f"{where}: no field {field!r}; there are {', '.join(map(repr, value)) or 'none'}.")
         value = value[step]

@@ -1,8 +1,8 @@
-"""Subword tokenizers: texts to token ids and back, trained on the training texts and kept in one JSON file."""
+"""Subword tokenizers: texts to token ids and back, trained on the training texts, kept in one JSON file."""
 
 import json
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, Self, assert_never
 
@@ -18,7 +18,7 @@ BYTE_ALPHABET = tuple(sorted(pre_tokenizers.ByteLevel.alphabet()))
 
 
 class SpecialTokens(NamedTuple):
-    """Names of the tokens with a meaning of their own. `unknown` may be None where no text is out of vocabulary."""
+    """Names of tokens with a meaning of their own; `unknown` is None where no text is out of vocabulary."""
 
     pad: str = "<pad>"
     begin: str = "<s>"
@@ -29,8 +29,9 @@ class SpecialTokens(NamedTuple):
 class Tokenizer:
     """Cuts texts into token ids and puts them together again.
 
-    Trained here, ``<pad>`` is 0, ``<s>`` 1, ``</s>`` 2 and ``<unk>`` 3. Texts never become special tokens: ``</s>`` in a
-    text is text. Begin and end are never added here, whatever the tokenizer file says; whoever builds a batch adds them.
+    Trained here, ``<pad>`` is 0, ``<s>`` 1, ``</s>`` 2 and ``<unk>`` 3. Texts never become special tokens:
+    ``</s>`` in a text is text. Begin and end are never added here, whatever the tokenizer file says; whoever
+    builds a batch adds them.
 
     Args:
         backend: The tokenizer of the ``tokenizers`` library; its own padding and truncation are switched off.
@@ -119,7 +120,7 @@ class Tokenizer:
         return [encoding.ids for encoding in encodings]
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Text of `ids`. Special tokens but ``<unk>`` are left out, and so are negative ids: they are padding.
+        """Text of `ids`. Special tokens other than ``<unk>`` and negative ids (padding) are left out.
 
         Raises:
             ValueError: An id is not below `vocab_size`.
@@ -243,9 +244,9 @@ def _train_unigram(config: UnigramConfig, texts: Iterable[str]) -> tokenizers.To
 def _in_fixed_order(backend: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
     """The same unigram vocabulary, the same in every process.
 
-    The trainer visits words and characters in an order that differs between processes. That moves scores in their last
-    bits, and gives the bytes it never saw scores of the lowest plus 0.0001, 0.0002, ... in random order; here these get
-    the lowest score itself.
+    The trainer visits words and characters in an order that differs between processes. That moves scores in
+    their last bits, and gives the bytes it never saw scores of the lowest plus 0.0001, 0.0002, ... in random
+    order; here these get the lowest score itself.
     """
     content = json.loads(backend.to_str())
     num_special = len(_special_names())

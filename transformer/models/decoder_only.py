@@ -11,7 +11,7 @@ from transformer.nn.cache import DecoderCache
 from transformer.nn.dropout import Dropout
 from transformer.nn.embedding import TokenEmbedding
 from transformer.nn.layers import TransformerLayer, final_norm
-from transformer.nn.masks import padding_mask, sliding_window_mask
+from transformer.nn.masks import check_real, padding_mask, sliding_window_mask
 from transformer.nn.positions import build_position_encoding, check_length, query_key_positions
 
 
@@ -49,9 +49,7 @@ class DecoderOnly(nn.Module):
         if config.tie_embeddings:
             self.output.weight = self.embedding.weight
 
-    def forward(
-        self, tokens_BL: Tensor, mask_BL: Tensor | None = None, *, cache: DecoderCache | None = None
-    ) -> Tensor:
+    def forward(self, tokens_BL: Tensor, mask_BL: Tensor | None = None, *, cache: DecoderCache | None = None) -> Tensor:
         """Logits (B, L, V) for the token after each position. Arguments as for :meth:`hidden`."""
         return self.output(self.hidden(tokens_BL, mask_BL, cache=cache).hidden_BLD)  # type: ignore[no-any-return]
 
@@ -74,20 +72,24 @@ class DecoderOnly(nn.Module):
 
         Args:
             tokens_BL: token ids (batch, length); with a cache only the new ones.
-            mask_BL: bool, True for real tokens. Needed for left padding only: causality already hides padding on the
-                right from every real token.
+            mask_BL: bool of the same shape, True for real tokens. Needed for left padding only: causality
+                already hides padding on the right from every real token.
             cache: keys and values of earlier calls, extended by this one.
             backend: ``"explicit"`` also returns attention weights.
 
         Raises:
-            ValueError: for ids outside the vocabulary or more than ``max_length`` positions.
+            ValueError: for ids outside the vocabulary, a mask of another shape, or a sequence too long.
         """
         batch, length = tokens_BL.shape[0], tokens_BL.shape[-1]
         earlier = 0 if cache is None else cache.length
         check_length(earlier + length, self.config.max_length)
         x_BLD = self.embedding(tokens_BL)
+        check_real(mask_BL, tokens_BL)
         key_mask_BK = mask_BL if cache is None else cache.extend_mask(mask_BL, batch, length, tokens_BL.device)
         query_positions, key_positions = query_key_positions(key_mask_BK, earlier, length, tokens_BL.device)
+        # Padding takes no position: what a row may still add depends on that row alone.
+        longest = earlier + length if key_mask_BK is None else int(query_positions.max()) + 1
+        check_length(longest, self.config.max_length)
         mask = None if key_mask_BK is None else padding_mask(key_mask_BK)
         if self.config.sliding_window is not None:
             window = sliding_window_mask(self.config.sliding_window, length, earlier + length, tokens_BL.device)

@@ -11,7 +11,7 @@ from transformer.nn.cache import DecoderCache
 from transformer.nn.dropout import Dropout
 from transformer.nn.embedding import TokenEmbedding
 from transformer.nn.layers import TransformerLayer, final_norm
-from transformer.nn.masks import padding_mask
+from transformer.nn.masks import check_real, padding_mask
 from transformer.nn.positions import build_position_encoding, check_length, query_key_positions
 
 
@@ -101,6 +101,7 @@ class EncoderDecoder(nn.Module):
         """Read the source; every real token sees every real token."""
         check_length(source_BS.shape[-1], self.config.max_length)
         x_BSD = self.source_embedding(source_BS)
+        check_real(mask_BS, source_BS)
         positions, _ = query_key_positions(mask_BS, 0, source_BS.shape[1], source_BS.device)
         mask = None if mask_BS is None else padding_mask(mask_BS)
         x_BSD = self.dropout(self.source_position.embed(x_BSD, positions))
@@ -125,12 +126,13 @@ class EncoderDecoder(nn.Module):
         """Hidden states for the decoder input; with a cache, ``target_BT`` holds only the new positions.
 
         Raises:
-            ValueError: for ids outside the vocabulary or more than ``max_length`` positions.
+            ValueError: for ids outside the vocabulary, a mask of another shape, or a sequence too long.
         """
         batch, length = target_BT.shape[0], target_BT.shape[-1]
         earlier = 0 if cache is None else cache.length
         check_length(earlier + length, self.config.max_length)
         x_BTD = self.target_embedding(target_BT)
+        check_real(target_mask_BT, target_BT)
         key_mask_BK = target_mask_BT
         if cache is not None:
             key_mask_BK = cache.extend_mask(target_mask_BT, batch, length, target_BT.device)

@@ -2,6 +2,7 @@
 
 import math
 
+import torch
 from torch import nn
 
 from transformer.models.config import DecoderOnlyConfig, EncoderDecoderConfig
@@ -42,11 +43,11 @@ def initialize(model: nn.Module, config: EncoderDecoderConfig | DecoderOnlyConfi
 
 def _xavier_parts(module: nn.Module, config: EncoderDecoderConfig | DecoderOnlyConfig) -> None:
     if isinstance(module, SelfAttention):
-        parts = module.query_key_value.weight.split(module.widths)
+        parts = torch.split(module.query_key_value.weight, list(module.widths))
     elif isinstance(module, CrossAttention):
-        parts = module.key_value.weight.chunk(2)
+        parts = torch.chunk(module.key_value.weight, 2)
     elif isinstance(module, FeedForward) and module.activation == "swiglu":
-        parts = module.inner.weight.chunk(2)
+        parts = torch.chunk(module.inner.weight, 2)
     else:
         return
     for part in parts:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from transformer.nn.cache import KeyValueCache
+from transformer.nn.config import checked_head_size
 from transformer.nn.masks import causal_mask
 from transformer.nn.positions import NO_SIGNALS, PositionSignals, rotate
 
@@ -51,7 +52,7 @@ def attention(
         bias: added to the scaled scores, broadcastable to (B, H, Q, K), such as ALiBi's.
         scale: default ``1 / sqrt(head size)``.
         dropout: probability of dropping a weight. The caller passes 0 outside of training.
-        backend: ``"fused"`` (``scaled_dot_product_attention``, no weights kept) or ``"explicit"`` (returns the weights).
+        backend: ``"fused"`` (``scaled_dot_product_attention``, keeps no weights) or ``"explicit"`` (returns them).
 
     Raises:
         ValueError: for lengths, head counts or mask shapes that do not fit together.
@@ -202,7 +203,7 @@ class SelfAttention(nn.Module):
         self, d_model: int, num_heads: int, num_kv_heads: int, *, bias: bool, qk_norm: bool, dropout: float
     ) -> None:
         super().__init__()
-        head_size = d_model // num_heads
+        head_size = checked_head_size(d_model, num_heads, num_kv_heads)
         self.num_heads, self.num_kv_heads, self.dropout = num_heads, num_kv_heads, dropout
         self.widths = (d_model, num_kv_heads * head_size, num_kv_heads * head_size)
         self.query_key_value = nn.Linear(d_model, sum(self.widths), bias=bias)
@@ -254,7 +255,7 @@ class CrossAttention(nn.Module):
         self, d_model: int, num_heads: int, num_kv_heads: int, *, bias: bool, qk_norm: bool, dropout: float
     ) -> None:
         super().__init__()
-        head_size = d_model // num_heads
+        head_size = checked_head_size(d_model, num_heads, num_kv_heads)
         self.num_heads, self.num_kv_heads, self.dropout = num_heads, num_kv_heads, dropout
         self.query = nn.Linear(d_model, d_model, bias=bias)
         self.key_value = nn.Linear(d_model, 2 * num_kv_heads * head_size, bias=bias)

@@ -34,7 +34,8 @@ class KeyValueCache:
 
     def contents(self) -> tuple[Tensor, Tensor]:
         """All keys and values so far, shape (batch, heads, length, size)."""
-        assert self._key_BHCE is not None and self._value_BHCU is not None, "the cache is empty"
+        assert self._key_BHCE is not None, "the cache is empty"
+        assert self._value_BHCU is not None
         return self._key_BHCE[:, :, : self.length], self._value_BHCU[:, :, : self.length]
 
     def select(self, rows_N: Tensor) -> None:

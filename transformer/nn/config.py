@@ -11,6 +11,15 @@ NormName = Literal["layer_norm", "rms_norm"]
 ActivationName = Literal["relu", "gelu", "gelu_tanh", "swiglu"]
 
 
+def checked_head_size(d_model: int, num_heads: int, num_kv_heads: int) -> int:
+    """Width of one attention head; refuses head counts that do not divide."""
+    if d_model % num_heads != 0:
+        raise ValueError(f"`num_heads` must divide `d_model` ({d_model}), but is {num_heads}.")
+    if num_heads % num_kv_heads != 0:
+        raise ValueError(f"`num_kv_heads` must divide `num_heads` ({num_heads}), but is {num_kv_heads}.")
+    return d_model // num_heads
+
+
 class StackConfig(Config):
     """Everything that the layers of a model share: one width, one maximum length."""
 
@@ -33,10 +42,7 @@ class StackConfig(Config):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.d_model % self.num_heads != 0:
-            raise ValueError(f"`num_heads` must divide `d_model` ({self.d_model}), but is {self.num_heads}.")
-        if self.num_kv_heads is not None and self.num_heads % self.num_kv_heads != 0:
-            raise ValueError(f"`num_kv_heads` must divide `num_heads` ({self.num_heads}), but is {self.num_kv_heads}.")
+        checked_head_size(self.d_model, self.num_heads, self.kv_heads)
         if self.position == "rotary" and self.head_size % 2 != 0:
             raise ValueError(
                 f"`position: rotary` needs an even head size, but `d_model` / `num_heads` is {self.head_size}."

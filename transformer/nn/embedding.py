@@ -29,6 +29,8 @@ def check_tokens(tokens_BL: Tensor, vocab_size: int) -> None:
     """
     if tokens_BL.dim() != 2:
         raise ValueError(f"token ids must have shape (batch, length), but have {tuple(tokens_BL.shape)}.")
+    if tokens_BL.shape[1] == 0:
+        raise ValueError("the sequences are empty: there must be at least one token, such as a start token.")
     if tokens_BL.dtype not in (torch.int64, torch.int32):
         raise ValueError(f"token ids must be int64 or int32, but are {tokens_BL.dtype}.")
     if tokens_BL.device.type == "cpu" and tokens_BL.numel() > 0:

@@ -104,7 +104,8 @@ class TransformerLayer(nn.Module):
             return attended.output  # type: ignore[no-any-return]
 
         def attend_memory(y_BLD: Tensor) -> Tensor:
-            assert self.cross_attention is not None and memory_BSD is not None
+            assert self.cross_attention is not None
+            assert memory_BSD is not None
             attended = self.cross_attention(
                 y_BLD,
                 memory_BSD,

@@ -5,6 +5,7 @@ from typing import Any, NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 CHUNK_ELEMENTS = 1 << 22  # logits alive at a time: 16 MiB in float32, enough for full matrix-product speed
 
@@ -15,12 +16,12 @@ class LossSum(NamedTuple):
     Attributes:
         loss: sum of the label-smoothed loss, in nats; the training objective.
         nll: sum of the plain negative log-likelihood, in nats; what is reported, also as perplexity. No gradient.
-        count: number of scored tokens, int64.
+        num_tokens: number of scored tokens, int64.
     """
 
     loss: Tensor
     nll: Tensor
-    count: Tensor
+    num_tokens: Tensor
 
 
 def cross_entropy(
@@ -48,9 +49,19 @@ def cross_entropy(
     Softmax and sums are in float32, or float64 for float64 input. Gradients are computed along with the loss, chunk by
     chunk, so that no chunk of logits is computed twice; a second derivative is not available.
     """
+    if scored_BL.dtype != torch.bool or not (scored_BL.shape == labels_BL.shape == hidden_BLD.shape[:-1]):
+        raise ValueError(
+            f"labels and the bool mask of scored positions must have the shape {tuple(hidden_BLD.shape[:-1])} of "
+            f"the hidden states, but have {tuple(labels_BL.shape)} and {tuple(scored_BL.shape)} ({scored_BL.dtype})."
+        )
     hidden_ND = hidden_BLD[scored_BL]
     labels_N = labels_BL[scored_BL]
-    loss, nll = _LinearCrossEntropy.apply(hidden_ND, weight_VD, labels_N, label_smoothing, chunk_elements)
+    if not torch.is_grad_enabled():
+        # The inputs still say that they need gradients: the function below would compute them for nothing.
+        hidden_ND, weight_VD = hidden_ND.detach(), weight_VD.detach()
+    loss, nll = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
+        hidden_ND, weight_VD, labels_N, label_smoothing, chunk_elements
+    )
     return LossSum(loss, nll, torch.tensor(labels_N.numel(), device=labels_N.device))
 
 
@@ -92,6 +103,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         return loss, nll
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, grad_loss: Tensor, _grad_nll: Tensor) -> tuple[Tensor | None, ...]:
         grad_hidden_ND, grad_weight_VD = ctx.saved_tensors
         return (

@@ -9,6 +9,18 @@ def padding_mask(real_BK: Tensor) -> Tensor:
     return real_BK[:, None, None, :]
 
 
+def check_real(real_BL: Tensor | None, tokens_BL: Tensor) -> None:
+    """Refuse a mark of real tokens that is not one truth value for each token of this call.
+
+    With a cache, a mask over all positions so far would otherwise pass for one over the new positions.
+    """
+    if real_BL is not None and (real_BL.dtype != torch.bool or real_BL.shape != tokens_BL.shape):
+        raise ValueError(
+            f"the mask must be bool (True = a real token) and have the token ids' shape {tuple(tokens_BL.shape)}, "
+            f"but is {real_BL.dtype} of shape {tuple(real_BL.shape)}."
+        )
+
+
 def lengths_to_mask(lengths_B: Tensor, max_length: int) -> Tensor:
     """(batch, max_length), True for the first ``lengths_B[b]`` positions of row b."""
     return torch.arange(max_length, device=lengths_B.device)[None, :] < lengths_B[:, None]

@@ -81,7 +81,7 @@ class LearnedPosition(NoPosition):
         self.embedding = nn.Embedding(max_length, d_model)
 
     def embed(self, x_BLD: Tensor, positions_BL: Tensor) -> Tensor:
-        return x_BLD + self.embedding(positions_BL)
+        return x_BLD + self.embedding(positions_BL)  # type: ignore[no-any-return]
 
 
 class RotaryPosition(NoPosition):

@@ -1,0 +1,93 @@
+"""Settings of corpora and tokenizers: what is refused, and that the YAML files hold nothing else."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+from pydantic import TypeAdapter, ValidationError
+
+from transformer.data.config import DataConfig, TokenizerConfig
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+
+TEXT_FILES = {"name": "parallel_text", "train_source": "a", "train_target": "b"} | {
+    "validation_source": "c",
+    "validation_target": "d",
+}
+
+
+@pytest.mark.parametrize(
+    ("plain", "message"),
+    [
+        (TEXT_FILES | {"test_source": "e"}, "`test_target` must be given too, because `test_source` is."),
+        (TEXT_FILES | {"test_target": "e"}, "`test_source` must be given too, because `test_target` is."),
+        ({"name": "phrases", "target_language": "en"}, "must differ, but both are 'en'."),
+        (
+            {"name": "tsv", "train": "a", "validation": "b", "source_column": 1},
+            "must differ, but both are 1.",
+        ),
+        ({"name": "tsv", "train": "a", "validation": "b", "source_column": "en"}, "are 'en' and 1."),
+        ({"name": "jsonl", "train": "a", "validation": "b", "source_field": "target"}, "both are 'target'."),
+        (
+            {"name": "parquet", "train": "a", "validation": "b", "target_field": "source"},
+            "both are 'source'.",
+        ),
+        ({"name": "hub", "dataset": "a", "target_field": "source"}, "both are 'source'."),
+        ({"name": "plain_text", "train": "a"}, "must be given, but neither is."),
+        (
+            {"name": "plain_text", "train": "a", "validation": "b", "validation_fraction": 0.1},
+            "exclude each other, but both are given.",
+        ),
+    ],
+)
+def test_contradicting_settings_are_refused(plain: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        TypeAdapter(DataConfig).validate_python(plain)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("plain", "message"),
+    [
+        ({"name": "bpe", "vocab_size": 4}, "Input should be greater than 4"),
+        ({"name": "unigram", "vocab_size": "8000"}, "Input should be a valid integer"),
+        ({"name": "bpe", "normalization": "nfd"}, "Input should be 'none', 'nfc' or 'nfkc'"),
+        ({"name": "char", "vocab_size": 100}, "Extra inputs are not permitted"),
+        ({"name": "byte", "split_digits": True}, "Extra inputs are not permitted"),
+        ({"name": "char", "pad_vocab_to_multiple_of": 0}, "Input should be greater than 0"),
+    ],
+)
+def test_tokenizer_settings_without_sense_are_refused(plain: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        TypeAdapter(TokenizerConfig).validate_python(plain)
+    assert message in str(caught.value)
+
+
+def fields_of(path: Path) -> dict[str, Any]:
+    plain = OmegaConf.to_container(OmegaConf.load(path))
+    assert isinstance(plain, dict)
+    return {str(key): f"{key} given" if value == "???" else value for key, value in plain.items()}
+
+
+@pytest.mark.parametrize("path", sorted((CONFIGS / "data").glob("*.yaml")), ids=lambda path: path.stem)
+def test_data_yaml_names_every_setting_and_no_other(path: Path) -> None:
+    config = TypeAdapter(DataConfig).validate_python(fields_of(path))
+    assert config.model_dump() == fields_of(path)
+
+
+@pytest.mark.parametrize("path", sorted((CONFIGS / "tokenizer").glob("*.yaml")), ids=lambda path: path.stem)
+def test_tokenizer_yaml_names_every_setting_and_no_other(path: Path) -> None:
+    config = TypeAdapter(TokenizerConfig).validate_python(fields_of(path))
+    assert config.model_dump() == fields_of(path)
+
+
+def test_settings_are_checked_without_loading_the_heavy_libraries() -> None:
+    code = (
+        "import sys, transformer.data.config;"
+        "print(sorted({'torch', 'lightning', 'datasets', 'tokenizers', 'babel'} & set(sys.modules)))"
+    )
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
+    assert out.stdout.strip() == "[]"

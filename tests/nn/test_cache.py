@@ -1,0 +1,93 @@
+"""Keys and values kept between decoding steps."""
+
+import pytest
+import torch
+
+from transformer.nn.cache import DecoderCache, KeyValueCache
+
+
+def _keys(length: int, start: int = 0) -> torch.Tensor:
+    """(2, 3, length, 4), every position and row of the batch with its own number."""
+    times = torch.arange(start, start + length, dtype=torch.float32)
+    rows = torch.tensor([0.0, 1000.0])
+    return (rows[:, None] + times)[:, None, :, None].expand(2, 3, length, 4).contiguous()
+
+
+@pytest.mark.parametrize("parts", [[5], [1] * 5, [2, 3], [4, 1], [1, 200, 1, 1]])
+def test_what_was_appended_comes_back_in_order(parts):
+    cache, fed = KeyValueCache(), 0
+    assert cache.length == 0
+    for length in parts:
+        keys, values = cache.append(_keys(length, fed), -_keys(length, fed)[..., :2])
+        fed += length
+        assert cache.length == fed
+        assert torch.equal(keys, _keys(fed))
+        assert torch.equal(values, -_keys(fed)[..., :2])  # values may be narrower than keys
+        assert torch.equal(cache.contents()[0], keys)
+
+
+def test_growing_never_writes_into_the_tensors_it_was_given():
+    cache, first = KeyValueCache(), _keys(3)
+    cache.append(first, first)
+    cache.append(_keys(1, 3), _keys(1, 3))
+    cache.append(_keys(1, 4), _keys(1, 4))
+    assert torch.equal(first, _keys(3))
+
+
+def test_steps_within_the_capacity_do_not_copy_the_past():
+    cache = KeyValueCache()
+    cache.append(_keys(3), _keys(3))
+    addresses = set()
+    for step in range(3, 30):
+        keys, _ = cache.append(_keys(1, step), _keys(1, step))
+        addresses.add(keys.data_ptr())
+    assert len(addresses) == 1
+
+
+def test_select_reorders_repeats_and_drops_rows():
+    cache = KeyValueCache()
+    cache.append(_keys(3), _keys(3))
+    cache.append(_keys(1, 3), _keys(1, 3))
+    cache.select(torch.tensor([1, 1, 0]))
+    keys, values = cache.contents()
+    assert keys[:, 0, :, 0].tolist() == [[1000, 1001, 1002, 1003], [1000, 1001, 1002, 1003], [0, 1, 2, 3]]
+    assert torch.equal(keys, values)
+    new = torch.tensor([7.0, 8.0, 9.0])[:, None, None, None].expand(3, 3, 1, 4)
+    keys, _ = cache.append(new, new)
+    assert keys[:, 0, -1, 0].tolist() == [7, 8, 9]
+
+
+def test_select_on_an_empty_cache_does_nothing():
+    cache = KeyValueCache()
+    cache.select(torch.tensor([0]))
+    assert cache.length == 0
+
+
+def test_a_decoder_cache_needs_no_mask_while_every_token_is_real():
+    cache = DecoderCache(num_layers=2)
+    assert len(cache.layers) == 2
+    assert cache.layers[0] is not cache.layers[1]
+    assert cache.extend_mask(None, 2, 3, torch.device("cpu")) is None
+    assert cache.length == 3
+
+
+def test_a_decoder_cache_joins_marks_of_real_tokens_over_all_calls():
+    cache, cpu = DecoderCache(1), torch.device("cpu")
+    cache.extend_mask(None, 2, 2, cpu)
+    assert cache.extend_mask(torch.tensor([[True], [False]]), 2, 1, cpu).tolist() == [[1, 1, 1], [1, 1, 0]]
+    assert cache.extend_mask(None, 2, 1, cpu).tolist() == [[1, 1, 1, 1], [1, 1, 0, 1]]
+    assert cache.length == 4
+
+
+def test_selecting_rows_of_a_decoder_cache_reaches_the_mask_and_every_layer():
+    cache = DecoderCache(2)
+    cache.extend_mask(torch.tensor([[True, True], [False, True]]), 2, 2, torch.device("cpu"))
+    for layer in cache.layers:
+        layer.self_attention.append(_keys(2), _keys(2))
+        layer.cross_attention.append(_keys(5), _keys(5))
+    cache.select(torch.tensor([1, 1, 0]))
+    assert cache.key_mask_BK.tolist() == [[0, 1], [0, 1], [1, 1]]
+    for layer in cache.layers:
+        assert layer.self_attention.contents()[0][:, 0, 0, 0].tolist() == [1000, 1000, 0]
+        assert layer.cross_attention.contents()[1][:, 0, 0, 0].tolist() == [1000, 1000, 0]
+    assert cache.length == 2

@@ -1,0 +1,56 @@
+"""Norms over the features of each position."""
+
+import pytest
+import torch
+
+from transformer.nn.norm import build_norm
+
+
+def _reference(name: str, x: list[float], gain: list[float], bias: list[float], eps: float) -> list[float]:
+    mean = sum(x) / len(x) if name == "layer_norm" else 0.0
+    variance = sum((v - mean) ** 2 for v in x) / len(x)  # of the population: divided by n
+    return [g * (v - mean) / (variance + eps) ** 0.5 + b for v, g, b in zip(x, gain, bias, strict=True)]
+
+
+@pytest.mark.parametrize("eps", [1e-5, 0.5])
+@pytest.mark.parametrize("name", ["layer_norm", "rms_norm"])
+def test_equals_the_formula_with_epsilon_inside_the_root(name, eps):
+    torch.manual_seed(0)
+    norm = build_norm(name, 5, eps=eps, bias=True).double()
+    for parameter in norm.parameters():
+        torch.nn.init.normal_(parameter)
+    x = torch.randn(2, 3, 5, dtype=torch.float64) + 1
+    bias = norm.bias.tolist() if name == "layer_norm" else [0.0] * 5
+    for row in range(2):
+        for time in range(3):
+            expected = _reference(name, x[row, time].tolist(), norm.weight.tolist(), bias, eps)
+            assert norm(x)[row, time].tolist() == pytest.approx(expected, abs=1e-12)
+
+
+def test_the_sample_deviation_with_epsilon_outside_is_another_thing():
+    x = torch.tensor([[1.0, 2.0, 4.0]], dtype=torch.float64)
+    faulty = (x - x.mean(-1, keepdim=True)) / (x.std(-1, keepdim=True) + 1e-5)
+    assert (build_norm("layer_norm", 3, eps=1e-5, bias=True).double()(x) - faulty).abs().max() > 0.1
+
+
+@pytest.mark.parametrize("name", ["layer_norm", "rms_norm"])
+def test_an_example_alone_equals_the_example_in_a_batch(name):
+    torch.manual_seed(0)
+    norm = build_norm(name, 5, eps=1e-5, bias=True).double()
+    x = torch.randn(7, 3, 5, dtype=torch.float64)
+    assert (norm(x)[2:3] - norm(x[2:3])).abs().max() < 1e-15
+
+
+def test_width_one_gives_the_bias_and_no_nan():
+    norm = build_norm("layer_norm", 1, eps=1e-5, bias=True)
+    torch.nn.init.constant_(norm.bias, 0.75)
+    assert norm(torch.tensor([[3.0], [-2.0]])).flatten().tolist() == [0.75, 0.75]
+
+
+def test_bias_is_optional_and_root_mean_square_norm_never_has_one():
+    assert [name for name, _ in build_norm("layer_norm", 4, eps=1e-5, bias=True).named_parameters()] == [
+        "weight",
+        "bias",
+    ]
+    assert [name for name, _ in build_norm("layer_norm", 4, eps=1e-5, bias=False).named_parameters()] == ["weight"]
+    assert [name for name, _ in build_norm("rms_norm", 4, eps=1e-5, bias=True).named_parameters()] == ["weight"]

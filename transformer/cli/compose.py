@@ -1,0 +1,168 @@
+"""From a command line to checked settings: Hydra composes, pydantic checks, and mistakes become one sentence.
+
+No torch is imported here, so a mistyped setting is reported in about a second.
+"""
+
+import difflib
+import importlib.resources
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, TypeVar, get_args
+
+from hydra import compose, initialize_config_dir
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Override
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+from pydantic import BaseModel, ValidationError
+
+from transformer.config import Config
+
+ConfigT = TypeVar("ConfigT", bound=Config)
+
+
+class SettingsError(ValueError):
+    """A mistake in the settings; the message is for the user."""
+
+
+def config_folder() -> Path:
+    """The folder of the YAML files: inside the installed package, or at the top of a clone."""
+    inside = Path(str(importlib.resources.files("transformer"))) / "configs"
+    return inside if inside.is_dir() else inside.parent.parent / "configs"
+
+
+def compose_all(folder: Path, name: str, overrides: Sequence[str], config_dir: str | None) -> Iterator[DictConfig]:
+    """Compose the configuration of every job of a command line (one, or all of a ``-m`` sweep).
+
+    Args:
+        folder, name: where the primary YAML file is.
+        overrides: after :func:`allow_new_keys`.
+        config_dir: the user's own folder of YAML files, searched first.
+
+    Raises:
+        SettingsError: for an override that does not fit.
+    """
+    search_path = [] if config_dir is None else [f"hydra.searchpath=[file://{Path(config_dir).resolve()}]"]
+    with initialize_config_dir(str(folder), version_base="1.3"):
+        for job in expand(overrides):
+            try:
+                yield compose(name, [*job, *search_path])
+            except (HydraException, OmegaConfBaseException) as error:
+                raise SettingsError(" ".join(str(error).split())) from error
+
+
+def allow_new_keys(overrides: Sequence[str], folder: Path) -> list[str]:
+    """Let settings be changed that no YAML file mentions: ``model.qk_norm=true`` becomes ``++model.qk_norm=true``.
+
+    Whether the setting exists at all is then checked, with the nearest name, by :func:`parse`. Choices of a group's
+    option (``model=lm_tiny``) and Hydra's own settings stay as they are.
+    """
+    changed = []
+    for override in overrides:
+        key = override.partition("=")[0]
+        plain = "=" in override and re.fullmatch(r"[A-Za-z_][\w.]*", key) is not None
+        is_choice = (folder / key).is_dir() or key.startswith("hydra.")
+        changed.append(f"++{override}" if plain and not is_choice else override)
+    return changed
+
+
+def expand(overrides: Sequence[str]) -> list[list[str]]:
+    """The overrides of each job: the product of all sweeps such as ``seed=1,2``."""
+    try:
+        parsed: list[Override] = OverridesParser.create().parse_overrides(list(overrides))
+    except HydraException as error:
+        raise SettingsError(str(error).splitlines()[0]) from error
+    choices = []
+    for override in parsed:
+        assert override.input_line is not None
+        if override.is_sweep_override():
+            key = override.get_key_element()
+            choices.append([f"{key}={value}" for value in override.sweep_string_iterator()])
+        else:
+            choices.append([override.input_line])
+    return [list(job) for job in itertools.product(*choices)]
+
+
+def parse(kind: type[ConfigT], config: DictConfig) -> ConfigT:
+    """Turn a composed configuration, once, into our own settings.
+
+    Raises:
+        SettingsError: with the dotted path, what was expected and, for an unknown key, the nearest known one.
+    """
+    missing = sorted(OmegaConf.missing_keys(config))
+    if missing:
+        raise SettingsError(f"`{missing[0]}` must be given: {missing[0]}=...")
+    plain = OmegaConf.to_container(config, resolve=True)
+    assert isinstance(plain, dict)
+    try:
+        return kind.from_plain({str(key): value for key, value in plain.items()})
+    except ValidationError as error:
+        raise SettingsError(explain_validation(error, kind, plain)) from error
+
+
+def explain_validation(error: ValidationError, kind: type[BaseModel], plain: Any) -> str:
+    """All mistakes, one sentence each."""
+    sentences = []
+    for detail in error.errors():
+        path = [str(part) for part in _settings_path(detail["loc"], plain)]
+        name = ".".join(path)
+        match detail["type"]:
+            case "extra_forbidden":
+                known = sorted(set(_siblings(kind, plain, path)))
+                near = difflib.get_close_matches(path[-1], known, n=1, cutoff=0.5)
+                hint = f"did you mean `{near[0]}`?" if near else f"known here: {', '.join(known)}."
+                sentences.append(f"`{name}` is not a setting; {hint}")
+            case "value_error":
+                message = str(detail["ctx"]["error"])
+                sentences.append(f"{name}: {message}" if name else message)
+            case "missing":
+                sentences.append(f"`{name}` must be given, but is missing.")
+            case "union_tag_invalid" | "union_tag_not_found":
+                expected = detail.get("ctx", {}).get("expected_tags", "one of the known kinds")
+                given = detail["input"].get("name") if isinstance(detail["input"], dict) else detail["input"]
+                sentences.append(f"`{name}.name` must be one of {expected}, but is {given!r}.")
+            case _:
+                expected = detail["msg"].removeprefix("Input should be ")
+                sentences.append(f"`{name}` must be {expected}, but is {detail['input']!r}.")
+    return "\n".join(sentences)
+
+
+def _settings_path(location: tuple[int | str, ...], plain: Any) -> list[int | str]:
+    """Pydantic's location without the tags of unions, which are no keys of the settings."""
+    path: list[int | str] = []
+    for part in location:
+        if isinstance(plain, dict) and part not in plain and part == plain.get("name"):
+            continue
+        path.append(part)
+        if isinstance(plain, dict):
+            plain = plain.get(part)
+        elif isinstance(plain, list) and isinstance(part, int) and part < len(plain):
+            plain = plain[part]
+        else:
+            plain = None
+    return path
+
+
+def _siblings(kind: Any, plain: Any, path: Sequence[str]) -> list[str]:
+    """Known keys beside the last of a path, following union tags by the ``name`` given in the settings."""
+    models = [model for model in _models(kind) if _fits(model, plain)]
+    if len(path) == 1:
+        return [name for model in models for name in model.model_fields]
+    inner = plain.get(path[0]) if isinstance(plain, dict) else None
+    fields = [model.model_fields[path[0]].annotation for model in models if path[0] in model.model_fields]
+    return [name for field in fields for name in _siblings(field, inner, path[1:])]
+
+
+def _models(annotation: Any) -> list[type[BaseModel]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [annotation]
+    return [model for part in get_args(annotation) for model in _models(part)]
+
+
+def _fits(model: type[BaseModel], plain: Any) -> bool:
+    if "name" not in model.model_fields or not isinstance(plain, dict) or "name" not in plain:
+        return True
+    return plain["name"] in get_args(model.model_fields["name"].annotation)

@@ -1,0 +1,43 @@
+"""What the commands print: progress and messages to standard error, results to standard output."""
+
+import logging
+import sys
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from rich.console import Console
+
+USAGE_ERROR = 2
+
+
+def messages() -> Console:
+    """The console for everything but results."""
+    return Console(stderr=True, soft_wrap=not sys.stderr.isatty())
+
+
+class _OneLine(logging.Handler):
+    """Our own warnings, one plain line each."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(f"{record.levelname.lower()}: {record.getMessage()}", file=sys.stderr)
+
+
+def set_up_logging() -> None:
+    """Show our own warnings; keep the libraries' chatter away."""
+    root = logging.getLogger("transformer")
+    root.handlers, root.propagate = [_OneLine()], False
+    root.setLevel(logging.INFO)
+    for name in ("lightning.pytorch", "lightning.fabric", "datasets"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+    warnings.filterwarnings("ignore", category=FutureWarning)
+
+
+@contextmanager
+def one_line_errors() -> Iterator[None]:
+    """A ValueError is the user's business: print its sentence and end with status 2."""
+    try:
+        yield
+    except ValueError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(USAGE_ERROR)

@@ -1,0 +1,67 @@
+"""Start a Hydra command: check every setting of every job first, then hand over to Hydra."""
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import hydra
+from omegaconf import DictConfig
+
+from transformer.cli.compose import SettingsError, allow_new_keys, compose_all, parse
+from transformer.cli.console import USAGE_ERROR
+from transformer.config import Config
+
+FLAGS_WITH_VALUE = {"--config-dir", "-cd", "--package", "-p", "--info", "-i", "--cfg", "-c"}
+
+
+def start(
+    job: Callable[[DictConfig], None],
+    kind: type[Config],
+    *,
+    folder: Path,
+    name: str,
+    arguments: Sequence[str],
+) -> None:
+    """Run ``job`` once, or once for each job of a sweep.
+
+    Args:
+        job: takes the composed configuration.
+        kind: the settings it must make.
+        folder, name: the primary YAML file.
+        arguments: the command line, without the program.
+    """
+    flags, overrides, config_dir = _split(arguments)
+    overrides = allow_new_keys(overrides, folder)
+    try:
+        if config_dir is not None and not Path(config_dir).is_dir():
+            raise SettingsError(f"--config-dir must be a folder, but {config_dir} is none.")
+        if not {"--help", "-h", "--hydra-help", "--version"} & set(flags):
+            for config in compose_all(folder, name, overrides, config_dir):
+                parse(kind, config)
+    except SettingsError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(USAGE_ERROR)
+    sys.argv = [sys.argv[0], *flags, *overrides]
+    os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # our own mistakes deserve a whole traceback
+    hydra.main(version_base="1.3", config_path=str(folder), config_name=name)(job)()
+
+
+def _split(arguments: Sequence[str]) -> tuple[list[str], list[str], str | None]:
+    """Flags with their values, overrides, and the value of --config-dir."""
+    flags: list[str] = []
+    overrides: list[str] = []
+    config_dir = None
+    rest = iter(arguments)
+    for argument in rest:
+        flag, equals, value = argument.partition("=")
+        if not argument.startswith("-"):
+            overrides.append(argument)
+            continue
+        flags.append(argument)
+        if flag in FLAGS_WITH_VALUE and not equals:
+            value = next(rest, "")
+            flags.append(value)
+        if flag in ("--config-dir", "-cd"):
+            config_dir = value
+    return flags, overrides, config_dir

@@ -1,0 +1,75 @@
+"""Score a bundle on a split of a corpus."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from transformer.bundle import Bundle
+from transformer.data.config import DataConfig, HubTextConfig, PlainTextConfig, PythonDocsConfig
+from transformer.data.corpora import load_pairs, load_texts
+from transformer.decoding.config import DecodingConfig
+from transformer.inference.evaluation import evaluate_language_model, evaluate_translation
+from transformer.inference.generator import Generator
+from transformer.inference.translator import Translator
+from transformer.metrics.text import BleuTokenize, Score
+from transformer.models.encoder_decoder import EncoderDecoder
+
+
+class SplitScores(NamedTuple):
+    """Scores of one split; for translation also its texts, line by line."""
+
+    split: str
+    scores: list[Score]
+    sources: Sequence[str]
+    outputs: Sequence[str]
+    references: Sequence[str]
+
+
+def score_split(
+    bundle: Bundle,
+    data: DataConfig,
+    split: str,
+    decoding: DecodingConfig | None = None,
+    *,
+    bleu_tokenize: BleuTokenize = "13a",
+    max_tokens_per_batch: int = 2048,
+    device: str = "cpu",
+) -> SplitScores:
+    """Score a bundle on ``test`` or ``validation`` of a corpus.
+
+    Args:
+        bundle: the model.
+        data: the corpus; pairs for an encoder-decoder, texts for a language model.
+        split: which part of it; the validation split stands in for a missing test split.
+        decoding: the search; default: the bundle's.
+        bleu_tokenize: sacreBLEU's tokenizer; ``none`` for references that are tokenised already.
+        max_tokens_per_batch: a matter of speed and memory only.
+        device: where to run.
+
+    Raises:
+        ValueError: if the corpus does not fit the model, or cannot be read.
+    """
+    translates = isinstance(bundle.model, EncoderDecoder)
+    if isinstance(data, PythonDocsConfig | PlainTextConfig | HubTextConfig):
+        if translates:
+            raise ValueError(f"this bundle translates and needs sentence pairs, but `data.name` is {data.name}.")
+        texts = load_texts(data)
+        split = split if texts.test is not None else "validation"
+        table = texts.test if split == "test" and texts.test is not None else texts.validation
+        generator = Generator(bundle, device)
+        scores = evaluate_language_model(generator, list(table["text"]), max_tokens_per_batch=max_tokens_per_batch)
+        return SplitScores(split, scores, [], [], [])
+    if not translates:
+        raise ValueError(f"this bundle is a language model and needs texts, but `data.name` is {data.name}.")
+    pairs = load_pairs(data)
+    split = split if pairs.test is not None else "validation"
+    table = pairs.test if split == "test" and pairs.test is not None else pairs.validation
+    sources, references = list(table["source"]), list(table["target"])
+    evaluation = evaluate_translation(
+        Translator(bundle, device),
+        sources,
+        references,
+        decoding,
+        bleu_tokenize=bleu_tokenize,
+        max_tokens_per_batch=max_tokens_per_batch,
+    )
+    return SplitScores(split, evaluation.scores, sources, evaluation.outputs, references)

@@ -1,0 +1,128 @@
+"""What a run shows while it goes on, and how it ends."""
+
+import time
+from typing import Any
+
+from lightning.pytorch import Callback, LightningModule, Trainer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.table import Table
+from torch import Tensor
+
+from transformer.data.batching import TextBatch, TranslationBatch
+from transformer.training.task import Task
+
+
+class ValidateAtEnd(Callback):
+    """Makes the last step a validation: Lightning validates once more when it is asked to stop."""
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if trainer.global_step >= trainer.estimated_stepping_batches:
+            trainer.should_stop = True
+
+
+class ProgressReport(Callback):
+    """A progress bar with loss, learning rate, tokens per second and time left, and a line for each validation.
+
+    Without a terminal the bar becomes plain lines, one every ``plain_every_n_steps`` optimizer steps.
+
+    Args:
+        console: where to draw; standard error for the commands.
+        every_n_steps: optimizer steps between new values; each waits for the device once.
+        plain_every_n_steps: optimizer steps between plain lines.
+    """
+
+    def __init__(self, console: Console, *, every_n_steps: int, plain_every_n_steps: int = 100) -> None:
+        self.console, self.every_n_steps, self.plain_every_n_steps = console, every_n_steps, plain_every_n_steps
+        self._progress: Progress | None = None
+        self._bar = TaskID(0)
+        self._tokens: Tensor | None = None  # since the last logging step
+        self._seconds = 0.0
+        self._started = 0.0
+        self._loss = self._rate = self._speed = 0.0
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if not trainer.is_global_zero:
+            return
+        total = int(trainer.estimated_stepping_batches)
+        self._progress = Progress(
+            TextColumn("step"),
+            MofNCompleteColumn(),
+            BarColumn(bar_width=None),
+            TextColumn("{task.fields[state]}"),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=self.console,
+            expand=True,
+            disable=not self.console.is_terminal,
+        )
+        self._progress.start()
+        self._bar = self._progress.add_task("", total=total, completed=trainer.global_step, state="")
+        self._started = time.perf_counter()
+
+    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
+        self._started = time.perf_counter()
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        self._seconds += time.perf_counter() - self._started
+        tokens = scored_tokens(batch)
+        self._tokens = tokens if self._tokens is None else self._tokens + tokens
+        step = trainer.global_step
+        if (batch_idx + 1) % trainer.accumulate_grad_batches != 0 or not trainer.is_global_zero:
+            return
+        if step % self.every_n_steps == 0:
+            self._loss = float(trainer.callback_metrics["train/loss"])  # the only wait for the device
+            self._rate = trainer.optimizers[0].param_groups[0]["lr"]
+            self._speed = float(self._tokens) / max(self._seconds, 1e-9) * trainer.world_size
+            pl_module.log("train/tokens_per_second", self._speed)
+            pl_module.log("train/learning_rate", self._rate)
+            self._tokens, self._seconds = None, 0.0
+        state = f"loss {self._loss:.3f}  lr {self._rate:.2e}  {self._speed:,.0f} tokens/s"
+        if self._progress is not None:
+            self._progress.update(self._bar, completed=step, state=state)
+        if not self.console.is_terminal and step % self.plain_every_n_steps == 0:
+            self.console.print(f"step {step}/{trainer.estimated_stepping_batches}  {state}", highlight=False)
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if trainer.sanity_checking or not trainer.is_global_zero or self._progress is None:
+            return
+        values = {
+            name.removeprefix("validation/"): float(value)
+            for name, value in trainer.callback_metrics.items()
+            if name.startswith("validation/")
+        }
+        shown = "  ".join(f"{name} {value:.4g}" for name, value in values.items())
+        self.console.print(f"validation at step {trainer.global_step}: {shown}", highlight=False)
+        assert isinstance(pl_module, Task)
+        if pl_module.samples:
+            table = Table(show_header=True, box=None, padding=(0, 2))
+            has_reference = pl_module.samples[0].reference is not None
+            for heading in ("source", "output", "reference") if has_reference else ("prompt", "continuation"):
+                table.add_column(heading, overflow="fold", ratio=1)
+            for sample in pl_module.samples:
+                cells = (sample.source, sample.output) + ((sample.reference,) if sample.reference is not None else ())
+                table.add_row(*(cell.replace("\n", "⏎") for cell in cells))
+            self.console.print(table, markup=False)
+
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+            self._progress = None
+
+
+def scored_tokens(batch: TranslationBatch | TextBatch) -> Tensor:
+    """Number of target tokens of a batch without padding, left on the device so that nothing waits for it."""
+    return (batch.scored_BT if isinstance(batch, TranslationBatch) else batch.scored_BL).sum()

@@ -1,0 +1,104 @@
+"""Checkpoints that are never half written, never unpickled, and from which a run goes on exactly."""
+
+import os
+import pickle
+import signal
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import torch
+from lightning.fabric.plugins import TorchCheckpointIO
+from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.callbacks import Checkpoint
+
+LAST = "last.ckpt"
+
+
+class AtomicCheckpointIO(TorchCheckpointIO):
+    """Writes to a temporary file beside the target, then renames: a killed run leaves the old file or the new one."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
+        target = Path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        temporary = target.with_name(f".{target.name}.{os.getpid()}")
+        with temporary.open("wb") as file:
+            torch.save(checkpoint, file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+
+    def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = True) -> dict[str, Any]:
+        return load_checkpoint(Path(path), map_location)
+
+
+def load_checkpoint(path: Path, map_location: Any = "cpu") -> dict[str, Any]:
+    """Read a training checkpoint; plain data only, so nothing in the file can run code.
+
+    Raises:
+        ValueError: if the file is missing, damaged, or holds anything but plain data; the message names it.
+    """
+    if not path.is_file():
+        raise ValueError(f"the checkpoint {path} does not exist.")
+    try:
+        checkpoint: dict[str, Any] = torch.load(path, map_location=map_location, weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise ValueError(
+            f"the checkpoint {path} is damaged or holds more than plain data, and is not loaded."
+        ) from error
+    except (RuntimeError, EOFError, OSError) as error:
+        raise ValueError(f"the checkpoint {path} is damaged: {str(error).splitlines()[0]}") from error
+    if not isinstance(checkpoint, dict) or "state_dict" not in checkpoint:
+        raise ValueError(f"{path} is not a training checkpoint: it has no weights.")
+    return checkpoint
+
+
+class RunInterrupted(BaseException):
+    """The user asked the run to stop, and it has been saved. Not an Exception: nothing should handle it on the way."""
+
+
+class LastCheckpoint(Checkpoint):
+    """Keeps ``last.ckpt``, from which a run is resumed: every ``every_n_steps``, after each validation, and on Ctrl-C.
+
+    A save that falls on a validation waits for it, so that a resumed run neither loses nor repeats one. Ctrl-C ends the
+    run after the current optimizer step; a second one at once.
+
+    Args:
+        folder: where to write.
+        every_n_steps: optimizer steps between saves.
+        validate_every_n_steps: optimizer steps between validations.
+    """
+
+    def __init__(self, folder: Path, *, every_n_steps: int, validate_every_n_steps: int) -> None:
+        self.path = folder / LAST
+        self.every_n_steps, self.validate_every_n_steps = every_n_steps, validate_every_n_steps
+        self.interrupted = False
+        self._previous_handler: Any = None
+
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._previous_handler = signal.signal(signal.SIGINT, self._on_interrupt)
+
+    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        if self._previous_handler is not None:
+            signal.signal(signal.SIGINT, self._previous_handler)
+            self._previous_handler = None
+
+    def _on_interrupt(self, signum: int, frame: FrameType | None) -> None:
+        self.interrupted = True
+        signal.signal(signal.SIGINT, self._previous_handler)
+
+    def on_train_batch_end(
+        self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
+    ) -> None:
+        if (batch_idx + 1) % trainer.accumulate_grad_batches != 0 and not trainer.is_last_batch:
+            return  # in the middle of an accumulation window
+        if self.interrupted:
+            trainer.save_checkpoint(self.path)
+            raise RunInterrupted
+        step = trainer.global_step
+        if step % self.every_n_steps == 0 and step % self.validate_every_n_steps != 0:
+            trainer.save_checkpoint(self.path)
+
+    def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if not trainer.sanity_checking and trainer.state.fn == "fit":
+            trainer.save_checkpoint(self.path)

@@ -1,0 +1,64 @@
+"""Training a decoder as a language model."""
+
+import torch
+
+from transformer.data.batching import TextBatch
+from transformer.data.datamodule import Stream
+from transformer.data.tokenizer import Tokenizer
+from transformer.decoding.search import search
+from transformer.metrics.running import bits_per_byte
+from transformer.models.decoder_only import DecoderOnly
+from transformer.models.stepping import ContinuationSteps
+from transformer.nn.loss import LossSum, cross_entropy
+from transformer.training.config import TrainConfig
+from transformer.training.task import Sample, Task
+
+SAMPLE_TOKENS = 100
+
+
+class LanguageModelTask(Task):
+    """Next-token prediction; validation reports loss, perplexity and bits per byte over the whole split.
+
+    Args:
+        config: the run's settings.
+        model: what to train.
+        tokenizer: to turn ids into text.
+        validation: the validation stream, for bits per byte and for the prompts of samples.
+    """
+
+    model: DecoderOnly
+
+    def __init__(self, config: TrainConfig, model: DecoderOnly, tokenizer: Tokenizer, validation: Stream) -> None:
+        super().__init__(config, model)
+        self.tokenizer, self.validation = tokenizer, validation
+
+    def loss(self, batch: TextBatch) -> LossSum:
+        hidden_BLD = self.model.hidden(batch.tokens_BL).hidden_BLD
+        smoothing = self.config.label_smoothing if self.training else 0.0
+        return cross_entropy(
+            hidden_BLD, self.model.output.weight, batch.labels_BL, batch.scored_BL, label_smoothing=smoothing
+        )
+
+    def report_loss(self, nll_per_token: float) -> None:
+        super().report_loss(nll_per_token)
+        scored = len(self.validation.ids) - 1  # every token but the first
+        self.log_validation("bits_per_byte", bits_per_byte(nll_per_token * scored, self.validation.num_bytes))
+
+    def on_validation_epoch_end(self) -> None:
+        super().on_validation_epoch_end()
+        self.samples = [self._sample(number) for number in range(self.config.validation.num_shown)]
+
+    def _sample(self, number: int) -> Sample:
+        """Continue a piece of validation text, from another place for each number."""
+        ids, room = self.validation.ids, self.model.config.max_length
+        prompt_length = max(1, min(room // 2, len(ids)))
+        start = number * len(ids) // max(self.config.validation.num_shown, 1)
+        prompt_1L = torch.tensor(ids[start : start + prompt_length], dtype=torch.long, device=self.device)[None]
+        [hypothesis] = search(
+            ContinuationSteps(self.model, prompt_1L, torch.ones_like(prompt_1L, dtype=torch.bool)),
+            self.config.decoding,
+            eos_id=self.tokenizer.eos_id,
+            limits=[min(SAMPLE_TOKENS, room - prompt_1L.shape[1] + 1)],
+            lines=[number],
+        )
+        return Sample(self.tokenizer.decode(prompt_1L[0].tolist()), self.tokenizer.decode(hypothesis.tokens), None)

@@ -1,0 +1,117 @@
+"""One training run, from its settings to a trained model; started, resumed or stopped."""
+
+import logging
+import warnings
+from pathlib import Path
+from typing import NamedTuple
+
+from lightning.pytorch.callbacks import ModelCheckpoint
+from rich.console import Console
+
+from transformer.bundle import Bundle, BundleConfig
+from transformer.training.callbacks import ProgressReport, ValidateAtEnd
+from transformer.training.checkpoints import LAST, LastCheckpoint, RunInterrupted, load_checkpoint
+from transformer.training.config import TrainConfig
+from transformer.training.history import METRICS, History, draw_curve, read_history
+from transformer.training.setup import best_and_stopping, build_parts, build_trainer, marks_documents
+
+log = logging.getLogger(__name__)
+
+CHECKPOINTS, CURVE = "checkpoints", "curve.png"
+
+
+class RunResult(NamedTuple):
+    """A finished run.
+
+    Attributes:
+        bundle: the model with the weights of its best checkpoint, in evaluation mode, and its tokenizers.
+        best_step: the optimizer step of that checkpoint.
+        steps: optimizer steps of the whole run.
+        best_value: the monitored metric there.
+        num_parameters: of the model, tied ones once.
+    """
+
+    bundle: Bundle
+    best_step: int
+    steps: int
+    best_value: float
+
+
+class NothingToDoError(Exception):
+    """A resumed run has nothing left to do; the message says why."""
+
+
+def train(config: TrainConfig, folder: Path, console: Console, *, resume: bool = False) -> RunResult:
+    """Train, and leave in ``folder``: tokenizers, checkpoints, ``metrics.jsonl``, ``curve.png`` and the loggers' files.
+
+    Args:
+        config: the run's settings.
+        folder: the run's own folder.
+        console: where progress is shown.
+        resume: go on from the folder's ``checkpoints/last.ckpt``: steps, schedule, optimizer, order of examples and
+            random numbers continue as if the run had never stopped.
+
+    Raises:
+        ValueError: for settings or data that do not fit, before anything is trained.
+        NothingToDoError: when resuming a run that is already as long as asked.
+        RunInterrupted: after Ctrl-C, once the run is saved.
+    """
+    checkpoints = folder / CHECKPOINTS
+    last = checkpoints / LAST
+    if resume:
+        done = int(load_checkpoint(last)["global_step"])
+        wanted = config.trainer.max_steps
+        if wanted is not None and done >= wanted:
+            raise NothingToDoError(
+                f"{folder} already has {done} optimizer steps, and `trainer.max_steps` is {wanted}: nothing to do. "
+                f"Give a larger trainer.max_steps to go on."
+            )
+    parts = build_parts(config, folder)
+    keep_best, *stopping = best_and_stopping(config, checkpoints)
+    assert isinstance(keep_best, ModelCheckpoint)
+    trainer = build_trainer(
+        config,
+        folder,
+        [
+            ProgressReport(console, every_n_steps=config.trainer.log_every_n_steps),
+            History(folder, every_n_steps=config.trainer.log_every_n_steps),
+            ValidateAtEnd(),
+            *stopping,
+            keep_best,
+            LastCheckpoint(
+                checkpoints,
+                every_n_steps=config.checkpoint.every_n_steps,
+                validate_every_n_steps=config.validation.every_n_steps,
+            ),
+        ],
+    )
+    with warnings.catch_warnings():
+        # The loader is a list lookup: more workers than asked for would not help.
+        warnings.filterwarnings("ignore", ".*does not have many workers.*")
+        # A resumed run finds its own checkpoints.
+        warnings.filterwarnings("ignore", "Checkpoint directory .* exists and is not empty")
+        # Lightning reports the length of its loggers' intervals; ours are in the configuration.
+        warnings.filterwarnings("ignore", ".*is smaller than the logging interval.*")
+        # The whole run is one epoch, so its loader's length is the run's.
+        warnings.filterwarnings("ignore", ".*`max_epochs` was not set.*")
+        trainer.fit(parts.task, datamodule=parts.data, ckpt_path=last if resume else None, weights_only=True)
+    draw_curve(read_history(folder / METRICS), folder / CURVE, title=folder.name)
+    best_step, best_value = trainer.global_step, float("nan")
+    model = parts.task.model
+    if keep_best.best_model_path:
+        best = load_checkpoint(Path(keep_best.best_model_path))
+        parts.task.load_state_dict(best["state_dict"])
+        best_step = int(best["global_step"])
+        assert keep_best.best_model_score is not None
+        best_value = float(keep_best.best_model_score)
+    bundle_config = BundleConfig(
+        model=config.model,
+        data=config.data,
+        decoding=config.decoding,
+        mark_documents=marks_documents(config.data),
+    )
+    bundle = Bundle(bundle_config, model.cpu().eval(), parts.source_tokenizer, parts.target_tokenizer)
+    return RunResult(bundle, best_step, trainer.global_step, best_value)
+
+
+__all__ = ["CHECKPOINTS", "CURVE", "NothingToDoError", "RunInterrupted", "RunResult", "train"]

@@ -1,0 +1,109 @@
+"""What training means, whatever the task: one Lightning module whose loss is divided once, by all tokens of a step."""
+
+from abc import ABC, abstractmethod
+from typing import Any, NamedTuple
+
+import torch
+from lightning.pytorch import LightningModule
+from lightning.pytorch.utilities.types import OptimizerLRScheduler
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+
+from transformer.metrics.running import TokenMean, perplexity
+from transformer.models.decoder_only import DecoderOnly
+from transformer.models.encoder_decoder import EncoderDecoder
+from transformer.nn.loss import LossSum
+from transformer.training.config import TrainConfig
+from transformer.training.optimizers import build_optimizer
+from transformer.training.schedules import rate_factor
+
+
+class Sample(NamedTuple):
+    """One output of the last validation, to be looked at."""
+
+    source: str
+    output: str
+    reference: str | None
+
+
+class Task(LightningModule, ABC):
+    """A model, its loss, its optimizer and its validation.
+
+    Micro-batches of an accumulation window and of all ranks add up their gradients of *summed* losses; right before
+    the update (after unscaling, before clipping) the sum is divided by the number of tokens behind it. So accumulation,
+    devices and a short last window change nothing but the rounding.
+
+    Args:
+        config: the run's settings.
+        model: what to train.
+    """
+
+    def __init__(self, config: TrainConfig, model: EncoderDecoder | DecoderOnly) -> None:
+        super().__init__()
+        self.config = config
+        self.model = model
+        self.validation_nll = TokenMean()
+        # Keeps summed losses near 1 for float16; divided out again with the token count.
+        self.nominal_tokens = float(config.batching.max_tokens_per_batch)
+        self._window_tokens: Tensor | None = None
+        self.samples: list[Sample] = []
+
+    @abstractmethod
+    def loss(self, batch: Any) -> LossSum:
+        """The summed loss of a batch and its number of scored tokens."""
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        # Random numbers are a function of (seed, batch, rank): a resumed run needs no generator state to go on exactly.
+        torch.manual_seed(_mix(self.config.seed, batch_idx, self.global_rank))
+
+    def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+        total = self.loss(batch)
+        tokens = total.num_tokens
+        self._window_tokens = tokens if self._window_tokens is None else self._window_tokens + tokens
+        self.log("train/loss", total.nll / tokens, prog_bar=True)
+        return total.loss / self.nominal_tokens
+
+    def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
+        assert self._window_tokens is not None
+        tokens = self._window_tokens
+        if self.trainer.world_size > 1:
+            tokens = self.trainer.strategy.reduce(tokens, reduce_op="sum")
+        # Lightning has divided by the accumulation length, data parallelism by the number of ranks.
+        divided = self.nominal_tokens * self.trainer.accumulate_grad_batches * self.trainer.world_size
+        gradients = [p.grad for p in self.parameters() if p.grad is not None]
+        torch._foreach_mul_(gradients, divided / tokens.to(torch.float32))
+        self._window_tokens = None
+
+    def on_train_start(self) -> None:
+        self._window_tokens = None
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        total = self.loss(batch)
+        self.validation_nll.update(total.nll, total.num_tokens)
+
+    def on_validation_epoch_end(self) -> None:
+        self.report_loss(float(self.validation_nll.compute()))
+        self.validation_nll.reset()
+
+    def report_loss(self, nll_per_token: float) -> None:
+        """Log the validation loss and what follows from it."""
+        self.log_validation("loss", nll_per_token)
+        self.log_validation("perplexity", perplexity(nll_per_token))
+
+    def log_validation(self, name: str, value: float) -> None:
+        """Log a value that is the same on all ranks."""
+        # Not moved to the device: some have no float64, and the value is already complete.
+        self.log(f"validation/{name}", torch.tensor(value, dtype=torch.float32), rank_zero_only=False, sync_dist=False)
+
+    def configure_optimizers(self) -> OptimizerLRScheduler:
+        fused = self.trainer.precision != "16-mixed" and self.device.type in ("cpu", "cuda")
+        optimizer = build_optimizer(self.config.optimizer, self.model, fused=fused)
+        factor = rate_factor(self.config.scheduler, int(self.trainer.estimated_stepping_batches))
+        scheduler = LambdaLR(optimizer, lambda steps_done: factor(steps_done + 1))
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+
+def _mix(seed: int, batch: int, rank: int) -> int:
+    """A seed for one batch on one rank; large odd factors keep nearby batches and ranks far apart."""
+    return (seed * 0x9E3779B97F4A7C15 + batch * 0xBF58476D1CE4E5B9 + rank * 0x94D049BB133111EB) % (1 << 63)

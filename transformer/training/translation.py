@@ -1,0 +1,89 @@
+"""Training an encoder-decoder to translate."""
+
+import torch.distributed
+
+from transformer.data.batching import TranslationBatch
+from transformer.data.tokenizer import Tokenizer
+from transformer.decoding.config import GreedyConfig
+from transformer.decoding.search import search
+from transformer.metrics.text import all_scores
+from transformer.models.encoder_decoder import EncoderDecoder
+from transformer.models.stepping import TranslationSteps, output_limits
+from transformer.nn.loss import LossSum, cross_entropy
+from transformer.training.config import TrainConfig
+from transformer.training.task import Sample, Task
+
+DEFAULT_GENERATED = 200
+
+
+class TranslationTask(Task):
+    """Teacher forcing with label smoothing; validation also translates and scores.
+
+    Args:
+        config: the run's settings.
+        model: what to train.
+        target_tokenizer: to turn ids into text.
+        validation_pairs: source and target texts of the validation split, for scores and samples.
+    """
+
+    model: EncoderDecoder
+
+    def __init__(
+        self,
+        config: TrainConfig,
+        model: EncoderDecoder,
+        target_tokenizer: Tokenizer,
+        validation_pairs: list[tuple[str, str]],
+    ) -> None:
+        super().__init__(config, model)
+        self.target_tokenizer, self.validation_pairs = target_tokenizer, validation_pairs
+        self._outputs: dict[int, str] = {}
+
+    def loss(self, batch: TranslationBatch) -> LossSum:
+        memory_BSD = self.model.encode(batch.source_BS, batch.source_mask_BS).memory_BSD
+        decoded = self.model.decode(batch.target_BT, memory_BSD, batch.source_mask_BS)
+        smoothing = self.config.label_smoothing if self.training else 0.0
+        return cross_entropy(
+            decoded.hidden_BTD,
+            self.model.output.weight,
+            batch.labels_BT,
+            batch.scored_BT,
+            label_smoothing=smoothing,
+        )
+
+    def validation_step(self, batch: TranslationBatch, batch_idx: int) -> None:
+        super().validation_step(batch, batch_idx)
+        num_generated = self.config.validation.num_generated
+        wanted_N = (batch.index_B < (DEFAULT_GENERATED if num_generated is None else num_generated)).nonzero()[:, 0]
+        if len(wanted_N) == 0:
+            return
+        source_NS, mask_NS = batch.source_BS[wanted_N], batch.source_mask_BS[wanted_N]
+        indices = batch.index_B[wanted_N].tolist()
+        hypotheses = search(
+            TranslationSteps(self.model, source_NS, mask_NS, self.target_tokenizer.bos_id),
+            GreedyConfig(name="greedy"),  # quick, and the same whatever the final search
+            eos_id=self.target_tokenizer.eos_id,
+            limits=output_limits(mask_NS, self.model.config.max_length),
+            lines=indices,
+        )
+        texts = self.target_tokenizer.decode_batch([hypothesis.tokens for hypothesis in hypotheses])
+        self._outputs.update(zip(indices, texts, strict=True))
+
+    def on_validation_epoch_end(self) -> None:
+        super().on_validation_epoch_end()
+        outputs, self._outputs = self._outputs, {}
+        if self.trainer.world_size > 1:
+            gathered: list[dict[int, str]] = [{} for _ in range(self.trainer.world_size)]
+            torch.distributed.all_gather_object(gathered, outputs)
+            outputs = {index: text for part in gathered for index, text in part.items()}
+        if not outputs:
+            return
+        indices = sorted(outputs)
+        references = [self.validation_pairs[index][1] for index in indices]
+        for score in all_scores([outputs[index] for index in indices], references):
+            self.log_validation(score.name, score.value)
+        self.samples = [
+            Sample(source, outputs[index], reference)
+            for index in indices[: self.config.validation.num_shown]
+            for source, reference in [self.validation_pairs[index]]
+        ]
