@@ -169,18 +169,20 @@ def test_b04_counterexample_unmasked_padding() -> None:
     assert (translation.encode(sources).memory_BSD[:, real] - translation.encode(source).memory_BSD).abs().max() > 1e-3
 
 
+on_devices = pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
 LOW_AND_HIGH = [torch.float64, torch.float32, torch.float16, torch.bfloat16]
 
 
 @both_backends
+@on_devices
 @pytest.mark.parametrize("dtype", LOW_AND_HIGH)
 @pytest.mark.parametrize("biased", [False, True], ids=["plain", "biased"])
-def test_b05_fully_masked_row(backend: Backend, dtype: torch.dtype, biased: bool) -> None:
-    inputs = [torch.randn(2, 2, 4, 8, dtype=dtype, requires_grad=True) for _ in range(3)]
-    mask = torch.ones(2, 1, 4, 4, dtype=torch.bool)
+def test_b05_fully_masked_row(backend: Backend, dtype: torch.dtype, biased: bool, device: str) -> None:
+    inputs = [torch.randn(2, 2, 4, 8, dtype=dtype, device=device, requires_grad=True) for _ in range(3)]
+    mask = torch.ones(2, 1, 4, 4, dtype=torch.bool, device=device)
     mask[0, 0, 1] = False
     mask[1, 0, 3, :2] = False
-    bias = torch.randn(1, 2, 4, 4, dtype=dtype) if biased else None
+    bias = torch.randn(1, 2, 4, 4, dtype=dtype, device=device) if biased else None
     output = attention(*inputs, mask=mask, bias=bias, backend=backend).output
     assert output[0, :, 1].count_nonzero() == 0
     rows = [0, 2, 3]
@@ -202,11 +204,12 @@ def test_b05_fully_masked_row(backend: Backend, dtype: torch.dtype, biased: bool
 
 
 @both_backends
+@on_devices
 @pytest.mark.parametrize("dtype", LOW_AND_HIGH)
 @pytest.mark.parametrize("causal", [True, False])
-def test_b05_left_padding_and_empty_rows(backend: Backend, dtype: torch.dtype, causal: bool) -> None:
-    inputs = [torch.randn(3, 2, 4, 8, dtype=dtype, requires_grad=True) for _ in range(3)]
-    real = torch.tensor([[False, False, True, True], [True] * 4, [False] * 4])
+def test_b05_left_padding_and_empty_rows(backend: Backend, dtype: torch.dtype, causal: bool, device: str) -> None:
+    inputs = [torch.randn(3, 2, 4, 8, dtype=dtype, device=device, requires_grad=True) for _ in range(3)]
+    real = torch.tensor([[False, False, True, True], [True] * 4, [False] * 4], device=device)
     output = attention(*inputs, mask=padding_mask(real), causal=causal, backend=backend).output
     assert output[2].count_nonzero() == 0
     assert (output[0, :, :2].count_nonzero() == 0) == causal

@@ -1,5 +1,7 @@
 """The causal language model as a whole."""
 
+import math
+
 import pytest
 import torch
 
@@ -114,6 +116,13 @@ def test_scaled_embeddings_are_scaled():
     tokens = _tokens(1, 1)
     plain, scaled = _model(position="none"), _model(position="none", scale_embeddings=True)
     assert torch.equal(scaled.embedding(tokens), plain.embedding(tokens) * 12**0.5)
+
+
+def test_the_rotary_base_reaches_the_angles():
+    assert _model(position="rotary", rotary_base=500.0).position.cos_LE[7, 1].item() == pytest.approx(
+        math.cos(7 / 500**0.5), abs=1e-7
+    )
+    assert _model(position="rotary").position.cos_LE[7, 1].item() == pytest.approx(math.cos(0.07), abs=1e-7)
 
 
 def test_length_counts_what_the_cache_holds_and_a_refusal_leaves_the_cache_usable():

@@ -1,5 +1,7 @@
 """The encoder-decoder as a whole."""
 
+import math
+
 import pytest
 import torch
 
@@ -115,6 +117,13 @@ def test_post_norm_has_no_last_norm_and_pre_norm_has_two():
 def test_learned_positions_of_the_two_sides_are_separate():
     model = _model(position="learned")
     assert model.source_position.embedding.weight is not model.target_position.embedding.weight
+
+
+def test_the_rotary_base_reaches_the_angles_of_both_sides():
+    for base, expected in [({"rotary_base": 500.0}, math.cos(7 / 500**0.5)), ({}, math.cos(0.07))]:
+        model = _model(position="rotary", **base)
+        for position in (model.source_position, model.target_position):
+            assert position.cos_LE[7, 1].item() == pytest.approx(expected, abs=1e-7)
 
 
 def test_every_dropout_acts_in_training_and_none_in_evaluation():

@@ -28,6 +28,12 @@ def test_the_scale_follows_the_rounded_rate():
     assert kept * (65536 - 19661) / 65536 == pytest.approx(1, abs=1e-15)
 
 
+def test_exactly_the_rounded_share_of_the_levels_is_dropped(monkeypatch):
+    every_level = torch.arange(-32768, 32768).to(torch.int16)
+    monkeypatch.setattr("transformer.nn.dropout.random_levels", lambda shape: every_level)
+    assert (Dropout(0.3)(torch.ones(65536)) == 0).sum().item() == 19661
+
+
 def test_neighbours_are_independent():
     """Four elements share one 64-bit draw, yet pairs and quadruples drop at the product of the rates."""
     torch.manual_seed(0)

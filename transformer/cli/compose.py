@@ -51,7 +51,18 @@ def compose_all(folder: Path, name: str, overrides: Sequence[str], config_dir: s
             try:
                 yield compose(name, [*job, *search_path])
             except (HydraException, OmegaConfBaseException) as error:
-                raise SettingsError(" ".join(str(error).split())) from error
+                raise SettingsError(_explain_hydra(error)) from error
+
+
+def _explain_hydra(error: Exception) -> str:
+    message = " ".join(str(error).split())
+    unknown = re.search(r"Could not find '(.+?)/([^/']+)' Available options in '.+?': (.*?) Config search", message)
+    if unknown is None:
+        return message
+    group, option, known = unknown.groups()
+    near = difflib.get_close_matches(option, known.split(), n=1, cutoff=0.5)
+    hint = f" (did you mean {near[0]}?)" if near else ""
+    return f"`{group}` must be one of {', '.join(known.split())}, but is {option}{hint}."
 
 
 def allow_new_keys(overrides: Sequence[str], folder: Path) -> list[str]:
