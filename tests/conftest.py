@@ -1,6 +1,19 @@
-"""Rules for all tests."""
+"""Rules for all tests, and the small models that many of them share."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:  # imported where they are used, so that tests without tensors start without loading torch
+    import typer
+    from click.testing import Result
+    from torch import Tensor
+
+    from transformer.bundle import Bundle
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -10,3 +23,113 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
         if not torch.cuda.is_available():
             pytest.skip("needs a CUDA device")
+
+
+class TableModel:
+    """A stand-in model: for each example a table from the text so far to the probabilities of the next token.
+
+    Token 0 is the end token ``E``; 1, 2, 3, 4 are written ``a``, ``b``, ``c``, ``d``.
+    """
+
+    def __init__(self, tables: Sequence[Callable[[str], Sequence[float]]]) -> None:
+        self.tables, self.texts = list(tables), [""] * len(tables)
+
+    def start(self) -> Tensor:
+        return self._logits()
+
+    def step(self, tokens_M: Tensor, parents_M: Tensor) -> Tensor:
+        parents = parents_M.tolist()
+        self.texts = [self.texts[row] + "Eabcd"[token] for row, token in zip(parents, tokens_M.tolist(), strict=True)]
+        self.tables = [self.tables[row] for row in parents]
+        return self._logits()
+
+    def _logits(self) -> Tensor:
+        import torch
+
+        rows = [table(text) for table, text in zip(self.tables, self.texts, strict=True)]
+        return torch.tensor(rows, dtype=torch.float64).log()
+
+
+@pytest.fixture(scope="session")
+def table_model() -> type[TableModel]:
+    """The class :class:`TableModel`."""
+    return TableModel
+
+
+@pytest.fixture(scope="session")
+def random_table() -> Callable[[int, int, float], Callable[[str], list[float]]]:
+    """Make a table of random probabilities over ``size`` tokens; a larger sharpness makes them less equal."""
+
+    def make(seed: int, size: int, sharpness: float) -> Callable[[str], list[float]]:
+        import numpy as np
+
+        rows: dict[str, list[float]] = {}
+
+        def table(text: str) -> list[float]:
+            if text not in rows:
+                place = int(text.translate(str.maketrans("Eabcd", "01234")) or 0) * 10 + len(text)
+                weights = np.exp(sharpness * np.random.default_rng((seed, place)).normal(size=size))
+                rows[text] = (weights / weights.sum()).tolist()
+            return rows[text]
+
+        return table
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def tiny_bundle() -> Callable[..., Bundle]:
+    """Make a bundle with seeded random weights and a tokenizer of bytes, or of the characters given.
+
+    ``settings`` change the model; a model of width 16, with logits far enough apart to have an opinion.
+    """
+
+    def make(name: str, *, seed: int = 0, characters: str | None = None, decoding: Any = None,
+             mark_documents: bool = False, **settings: Any) -> Bundle:  # fmt: skip
+        import torch
+
+        from transformer.bundle import Bundle, BundleConfig, build_model
+        from transformer.data.config import ByteConfig, CharConfig
+        from transformer.data.tokenizer import Tokenizer
+
+        layers = {"encoder_decoder": ("num_encoder_layers", "num_decoder_layers"), "decoder_only": ("num_layers",)}
+        model = {"name": name, "d_model": 16, "num_heads": 2, "d_ff": 32, "max_length": 24, "dropout": 0.1}
+        model |= dict.fromkeys(layers[name], 1) | settings
+        config = BundleConfig.from_plain(
+            {
+                "model": model,
+                "data": {"name": "phrases" if name == "encoder_decoder" else "python_docs"},
+                "decoding": {"name": "greedy"} if decoding is None else decoding,
+                "mark_documents": mark_documents,
+            }
+        )
+        if characters is None:
+            tokenizer = Tokenizer.train(ByteConfig(), [])
+        else:
+            tokenizer = Tokenizer.train(CharConfig(), [characters])
+        torch.manual_seed(seed)
+        built = build_model(config.model, tokenizer, tokenizer)
+        with torch.no_grad():
+            for parameter in built.parameters():
+                parameter += 0.2 * torch.randn_like(parameter)
+        return Bundle(config, built.eval(), tokenizer, tokenizer)
+
+    return make
+
+
+@pytest.fixture
+def run_tool() -> Iterator[Callable[..., Result]]:
+    """Run a line tool in this process: ``run_tool(app, arguments, input=bytes)``; loggers are put back afterwards."""
+    from typer.testing import CliRunner
+
+    names = ("transformer", "lightning.pytorch", "lightning.fabric", "datasets")
+    loggers = [logging.getLogger(name) for name in names]
+    before = [(logger.handlers, logger.propagate, logger.level) for logger in loggers]
+
+    def run(app: typer.Typer, arguments: Sequence[object], input: bytes = b"") -> Result:
+        return CliRunner().invoke(app, [*map(str, arguments), "--device", "cpu"], input=input)
+
+    yield run
+    for logger, (handlers, propagate, level) in zip(loggers, before, strict=True):
+        logger.handlers, logger.propagate = handlers, propagate
+        logger.setLevel(level)

@@ -95,6 +95,7 @@ def load_bundle(folder: Path | str) -> Bundle:
 def save_tokenizers(folder: Path, source: Tokenizer, target: Tokenizer) -> None:
     """One file for a joint vocabulary, two for separate ones."""
     source.save(folder / TOKENIZER)
+    (folder / TARGET_TOKENIZER).unlink(missing_ok=True)  # of an earlier save to the same folder
     if target is not source:
         target.save(folder / TARGET_TOKENIZER)
 

@@ -11,8 +11,8 @@ from transformer.models.config import DecoderOnlyConfig, EncoderDecoderConfig
 from transformer.models.decoder_only import DecoderOnly
 from transformer.models.encoder_decoder import EncoderDecoder
 from transformer.nn.attention import SelfAttention, attention
-from transformer.nn.cache import KeyValueCache
-from transformer.nn.positions import SinusoidalPosition, positions_of, query_key_positions
+from transformer.nn.cache import DecoderCache, KeyValueCache
+from transformer.nn.positions import SinusoidalPosition, place_tokens, positions_of
 
 BACKENDS = pytest.mark.parametrize("backend", ["fused", "explicit"])
 PRECISIONS = pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float32, 1e-5), (torch.float64, 1e-10)])
@@ -101,10 +101,11 @@ def _language_model(dtype: torch.dtype, position: str = "learned") -> DecoderOnl
 
 def test_ATT_04_positions_start_at_the_first_real_token():
     assert positions_of(REAL).masked_fill(~REAL, -1).tolist() == [[-1, -1, 0, 1], [0, 1, 2, 3]]
-    real, steps = REAL, []
-    for fed in range(4, 7):
-        real = torch.cat([real, torch.ones(2, 1, dtype=torch.bool)], 1)
-        steps.append(query_key_positions(real, fed, 1, torch.device("cpu"))[0].flatten().tolist())
+    cache, steps = DecoderCache(1), []
+    place_tokens(torch.zeros(2, 4, dtype=torch.long), REAL, cache, 9)
+    for _ in range(3):
+        placement = place_tokens(torch.zeros(2, 1, dtype=torch.long), None, cache, 9)
+        steps.append(placement.query_positions_BQ.flatten().tolist())
     assert list(zip(*steps, strict=True)) == [(2, 3, 4), (4, 5, 6)]
 
 

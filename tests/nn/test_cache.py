@@ -67,21 +67,23 @@ def test_a_decoder_cache_needs_no_mask_while_every_token_is_real():
     cache = DecoderCache(num_layers=2)
     assert len(cache.layers) == 2
     assert cache.layers[0] is not cache.layers[1]
-    assert cache.extend_mask(None, 2, 3, torch.device("cpu")) is None
-    assert cache.length == 3
+    assert cache.mask_with(None, torch.zeros(2, 3)) is None
+    assert cache.length == 0
 
 
 def test_a_decoder_cache_joins_marks_of_real_tokens_over_all_calls():
-    cache, cpu = DecoderCache(1), torch.device("cpu")
-    cache.extend_mask(None, 2, 2, cpu)
-    assert cache.extend_mask(torch.tensor([[True], [False]]), 2, 1, cpu).tolist() == [[1, 1, 1], [1, 1, 0]]
-    assert cache.extend_mask(None, 2, 1, cpu).tolist() == [[1, 1, 1, 1], [1, 1, 0, 1]]
-    assert cache.length == 4
+    cache = DecoderCache(1)
+    cache.advance(None, 2)
+    mask = cache.mask_with(torch.tensor([[True], [False]]), torch.zeros(2, 1))
+    assert mask.tolist() == [[1, 1, 1], [1, 1, 0]]
+    cache.advance(mask, 1)
+    assert cache.mask_with(None, torch.zeros(2, 1)).tolist() == [[1, 1, 1, 1], [1, 1, 0, 1]]
+    assert cache.length == 3
 
 
 def test_selecting_rows_of_a_decoder_cache_reaches_the_mask_and_every_layer():
     cache = DecoderCache(2)
-    cache.extend_mask(torch.tensor([[True, True], [False, True]]), 2, 2, torch.device("cpu"))
+    cache.advance(torch.tensor([[True, True], [False, True]]), 2)
     for layer in cache.layers:
         layer.self_attention.append(_keys(2), _keys(2))
         layer.cross_attention.append(_keys(5), _keys(5))

@@ -5,6 +5,7 @@ import math
 import pytest
 import torch
 
+from transformer.nn.cache import DecoderCache
 from transformer.nn.positions import (
     NO_SIGNALS,
     AlibiPosition,
@@ -15,8 +16,8 @@ from transformer.nn.positions import (
     SinusoidalPosition,
     build_position_encoding,
     check_length,
+    place_tokens,
     positions_of,
-    query_key_positions,
     rotate,
 )
 
@@ -126,12 +127,31 @@ def test_positions_count_real_tokens_only():
 
 
 def test_positions_of_new_tokens_follow_those_in_the_cache():
-    cpu = torch.device("cpu")
-    queries, keys = query_key_positions(None, 3, 2, cpu)
-    assert (queries.tolist(), keys.tolist()) == ([[3, 4]], [[0, 1, 2, 3, 4]])
-    real = torch.tensor([[True, True, True, True], [False, False, True, True]])
-    queries, keys = query_key_positions(real, 3, 1, cpu)
+    cache = DecoderCache(1)
+    place_tokens(torch.zeros(2, 3, dtype=torch.long), None, cache, 9)
+    queries, keys, key_mask = place_tokens(torch.zeros(2, 2, dtype=torch.long), None, cache, 9)
+    assert (queries.tolist(), keys.tolist(), key_mask) == ([[3, 4]], [[0, 1, 2, 3, 4]], None)
+    assert cache.length == 5
+
+
+def test_padding_takes_no_position():
+    cache = DecoderCache(1)
+    real = torch.tensor([[True, True, True], [False, False, True]])
+    place_tokens(torch.zeros(2, 3, dtype=torch.long), real, cache, 4)
+    queries, keys, key_mask = place_tokens(torch.zeros(2, 1, dtype=torch.long), None, cache, 4)
     assert (queries.tolist(), keys.tolist()) == ([[3], [1]], [[0, 1, 2, 3], [0, 0, 0, 1]])
+    assert key_mask.tolist() == [[1, 1, 1, 1], [0, 0, 1, 1]]
+    cache.select(torch.tensor([1]))  # without the long row, the short one may grow further
+    queries, _, _ = place_tokens(torch.zeros(1, 1, dtype=torch.long), None, cache, 4)
+    assert queries.tolist() == [[2]]
+
+
+def test_a_refused_call_leaves_the_cache_as_it_was():
+    cache = DecoderCache(1)
+    place_tokens(torch.zeros(1, 3, dtype=torch.long), torch.tensor([[False, True, True]]), cache, 4)
+    with pytest.raises(ValueError, match="the sequence has 5 tokens, but `max_length` is 4"):
+        place_tokens(torch.zeros(1, 3, dtype=torch.long), None, cache, 4)
+    assert (cache.length, cache.key_mask_BK.tolist()) == (3, [[0, 1, 1]])
 
 
 def test_a_sequence_that_is_too_long_is_refused_with_both_numbers():

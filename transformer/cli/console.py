@@ -1,6 +1,7 @@
 """What the commands print: progress and messages to standard error, results to standard output."""
 
 import logging
+import os
 import sys
 import warnings
 from collections.abc import Iterator
@@ -31,6 +32,12 @@ def set_up_logging() -> None:
     for name in ("lightning.pytorch", "lightning.fabric", "datasets"):
         logging.getLogger(name).setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", category=FutureWarning)
+
+
+def is_main_process() -> bool:
+    """Whether this is the only process of a run, or the first of a run on several devices; the others stay silent."""
+    ranks = ("RANK", "LOCAL_RANK", "NODE_RANK", "SLURM_PROCID")
+    return all(os.environ.get(name, "0") == "0" for name in ranks)
 
 
 @contextmanager

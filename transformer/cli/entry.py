@@ -8,11 +8,13 @@ from pathlib import Path
 import hydra
 from omegaconf import DictConfig
 
-from transformer.cli.compose import SettingsError, allow_new_keys, compose_all, parse
+from transformer.cli.compose import SettingsError, allow_new_keys, compose_all, expand, parse
 from transformer.cli.console import USAGE_ERROR
 from transformer.config import Config
 
-FLAGS_WITH_VALUE = {"--config-dir", "-cd", "--package", "-p", "--info", "-i", "--cfg", "-c"}
+FLAGS_WITH_VALUE = {"--config-dir", "-cd", "--config-name", "-cn", "--config-path", "-cp"}
+FLAGS_WITH_VALUE |= {"--package", "-p", "--info", "-i", "--cfg", "-c"}
+SWEEP, OTHERS = {"--multirun", "-m"}, {"--help", "-h", "--hydra-help", "--version", "-v"}
 
 
 def start(
@@ -31,27 +33,36 @@ def start(
         folder, name: the primary YAML file.
         arguments: the command line, without the program.
     """
-    flags, overrides, config_dir = _split(arguments)
+    flags, overrides, values = _split(arguments)
+    config_dir = values.get("--config-dir", values.get("-cd"))
+    name = values.get("--config-name", values.get("-cn", name))
     overrides = allow_new_keys(overrides, folder)
     try:
         if config_dir is not None and not Path(config_dir).is_dir():
             raise SettingsError(f"--config-dir must be a folder, but {config_dir} is none.")
-        if not {"--help", "-h", "--hydra-help", "--version"} & set(flags):
+        if not SWEEP & set(flags) and len(expand(overrides)) > 1:
+            raise SettingsError("several values of one setting, as in seed=1,2, need -m: one run for each.")
+        if not OTHERS & set(flags):
             for config in compose_all(folder, name, overrides, config_dir):
                 parse(kind, config)
     except SettingsError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(USAGE_ERROR)
-    sys.argv = [sys.argv[0], *flags, *overrides]
+    given, sys.argv = sys.argv, [sys.argv[0], *flags, *overrides]
+
+    def run(config: DictConfig) -> None:
+        sys.argv = given  # with several devices, Lightning starts this very command again
+        job(config)
+
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # our own mistakes deserve a whole traceback
-    hydra.main(version_base="1.3", config_path=str(folder), config_name=name)(job)()
+    hydra.main(version_base="1.3", config_path=str(folder), config_name=name)(run)()
 
 
-def _split(arguments: Sequence[str]) -> tuple[list[str], list[str], str | None]:
-    """Flags with their values, overrides, and the value of --config-dir."""
+def _split(arguments: Sequence[str]) -> tuple[list[str], list[str], dict[str, str]]:
+    """Flags with their values, overrides, and the values by flag."""
     flags: list[str] = []
     overrides: list[str] = []
-    config_dir = None
+    values: dict[str, str] = {}
     rest = iter(arguments)
     for argument in rest:
         flag, equals, value = argument.partition("=")
@@ -62,6 +73,5 @@ def _split(arguments: Sequence[str]) -> tuple[list[str], list[str], str | None]:
         if flag in FLAGS_WITH_VALUE and not equals:
             value = next(rest, "")
             flags.append(value)
-        if flag in ("--config-dir", "-cd"):
-            config_dir = value
-    return flags, overrides, config_dir
+        values[flag] = value
+    return flags, overrides, values

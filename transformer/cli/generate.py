@@ -1,6 +1,7 @@
 """``transformer-generate``: continue each line of standard input or of files."""
 
 import json
+import os
 import sys
 from pathlib import Path
 from typing import Annotated, Literal
@@ -59,22 +60,33 @@ def generate(
         if temperature == 0:
             decoding = GreedyConfig(name="greedy", max_new_tokens=max_new_tokens)
         if prompt is not None:
+            prompt = _as_utf8(prompt)
             [continuation] = generator.generate([prompt], decoding)
-            print(json.dumps({"prompt": prompt, "continuation": continuation}) if output == "json"
-                  else prompt + continuation)  # fmt: skip
+            text = _as_json(prompt, continuation) if output == "json" else prompt + continuation
+            sys.stdout.buffer.write(text.encode() + b"\n")
+            sys.stdout.buffer.flush()
             return
 
         def run(lines: list[str], first: int) -> list[str]:
             answers = generator.generate(lines, decoding, first_line=first)
             if output == "json":
-                return [
-                    json.dumps({"prompt": line, "continuation": answer}, ensure_ascii=False)
-                    for line, answer in zip(lines, answers, strict=True)
-                ]
+                return [_as_json(line, answer) for line, answer in zip(lines, answers, strict=True)]
             return [(line + answer).replace("\n", "\\n") for line, answer in zip(lines, answers, strict=True)]
 
         at_once = 1 if not files and sys.stdin.isatty() else lines_at_once
         map_lines(read_lines(files or []), run, at_once=at_once)
+
+
+def _as_json(prompt: str, continuation: str) -> str:
+    return json.dumps({"prompt": prompt, "continuation": continuation}, ensure_ascii=False)
+
+
+def _as_utf8(argument: str) -> str:
+    """An argument of the command line as UTF-8, whatever encoding the locale made Python read it in."""
+    try:
+        return os.fsencode(argument).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"--prompt must be UTF-8, but is not: {error.reason}.") from error
 
 
 def main() -> None:

@@ -1,5 +1,6 @@
 """``transformer-train``: train a model from composed settings, or resume a run."""
 
+import shlex
 import sys
 from pathlib import Path
 
@@ -7,14 +8,17 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from transformer.cli.compose import config_folder, parse
-from transformer.cli.console import USAGE_ERROR, messages, one_line_errors, set_up_logging
+from transformer.cli.console import USAGE_ERROR, is_main_process, messages, one_line_errors, set_up_logging
 from transformer.cli.entry import start
 from transformer.training.config import TrainConfig
 
 CONFIG, BUNDLE = "config.yaml", "bundle"
 INTERRUPTED = 130
-# What a resumed run needs of Hydra, since its own config.yaml holds the run's settings only.
-RESUME_FLAGS = ["hydra.output_subdir=null", "hydra/job_logging=none", "hydra/hydra_logging=none"]
+# What a run's own config.yaml needs of Hydra besides: it holds the run's settings only.
+HYDRA_SETTINGS = ["hydra.output_subdir=null", "hydra/job_logging=none", "hydra/hydra_logging=none"]
+AGAIN = "hydra.run.dir='runs/again/${now:%Y-%m-%d_%H-%M-%S}'"
+# What cannot change when a run goes on: it would have no effect, or not fit what is stored.
+FIXED = ("seed", "tokenizer", "model", "optimizer", "batching.max_tokens_per_batch", "trainer.accumulate_grad_batches")
 
 
 def main() -> None:
@@ -22,11 +26,16 @@ def main() -> None:
     arguments = sys.argv[1:]
     resumed = [argument for argument in arguments if argument.startswith("resume=")]
     if not resumed:
+        if any(argument.partition("=")[0] in ("--config-name", "-cn") for argument in arguments):
+            arguments = [AGAIN, *HYDRA_SETTINGS, *arguments]
         start(_job, TrainConfig, folder=config_folder(), name="train", arguments=arguments)
         return
     folder = Path(resumed[-1].removeprefix("resume=")).resolve()
     if not (folder / CONFIG).is_file():
         print(f"error: {folder} is not a run's folder: it has no {CONFIG}.", file=sys.stderr)
+        sys.exit(USAGE_ERROR)
+    if {"-m", "--multirun"} & set(arguments):
+        print("error: resume= goes on with one run, so it cannot be combined with -m.", file=sys.stderr)
         sys.exit(USAGE_ERROR)
     rest = [argument for argument in arguments if argument not in resumed]
     start(
@@ -34,8 +43,14 @@ def main() -> None:
         TrainConfig,
         folder=folder,
         name=CONFIG.removesuffix(".yaml"),
-        arguments=[*rest, f"hydra.run.dir={folder}", *RESUME_FLAGS],
+        arguments=[*rest, f"hydra.run.dir={_quoted(folder)}", *HYDRA_SETTINGS],
     )
+
+
+def _quoted(path: Path) -> str:
+    """A path as a value in Hydra's grammar, whatever characters it has."""
+    escaped = str(path).replace("'", "\\'")
+    return f"'{escaped}'"
 
 
 def _job(composed: DictConfig) -> None:
@@ -46,26 +61,48 @@ def _job(composed: DictConfig) -> None:
 
 def _train(config: TrainConfig, folder: Path) -> None:
     # Imported late: torch and Lightning take seconds, and a wrong setting has been reported by now.
+    from transformer.bundle import CONFIG as BUNDLE_COMPLETE  # written last
     from transformer.cli.report import finish
     from transformer.training.checkpoints import LAST, RunInterrupted
-    from transformer.training.run import CHECKPOINTS, NothingToDoError, train
+    from transformer.training.run import CHECKPOINTS, nothing_to_do, train
 
     set_up_logging()
     console = messages()
-    folder.mkdir(parents=True, exist_ok=True)
     resume = (folder / CHECKPOINTS / LAST).exists()
-    OmegaConf.save(OmegaConf.create(config.to_plain()), folder / CONFIG)
-    shown = Path(folder).relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
-    console.print(f"{'resuming' if resume else 'training in'} {shown}", highlight=False)
+    shown = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
+    if resume:
+        _refuse_changes(config, folder)
+        reason = nothing_to_do(config, folder) if (folder / BUNDLE / BUNDLE_COMPLETE).exists() else None
+        if reason is not None:
+            console.print(reason, highlight=False)
+            return
+    if is_main_process():
+        folder.mkdir(parents=True, exist_ok=True)
+        OmegaConf.save(OmegaConf.create(config.to_plain()), folder / CONFIG)
+        console.print(f"{'resuming' if resume else 'training in'} {shown}", highlight=False)
     try:
         result = train(config, folder, console, resume=resume)
-    except NothingToDoError as reason:
-        console.print(str(reason), highlight=False)
-        return
     except RunInterrupted:
-        console.print(f"\nstopped and saved. Go on with:\n  transformer-train resume={shown}", highlight=False)
+        if is_main_process():
+            command = shlex.join(["transformer-train", f"resume={shown}"])
+            console.print(f"\nstopped and saved. Go on with:\n  {command}", highlight=False)
         sys.exit(INTERRUPTED)
-    finish(result, config, folder / BUNDLE, shown, console)
+    if is_main_process():
+        finish(result, config, folder / BUNDLE, shown, console)
+
+
+def _refuse_changes(config: TrainConfig, folder: Path) -> None:
+    """A resumed run keeps what its weights, its optimizer and its place in the data depend on."""
+    stored = OmegaConf.load(folder / CONFIG)
+    wanted = OmegaConf.create(config.to_plain())
+    for name in FIXED:
+        before, now = OmegaConf.select(stored, name), OmegaConf.select(wanted, name)
+        if before == now:
+            continue
+        if isinstance(before, DictConfig) and isinstance(now, DictConfig):
+            keys = [key for key in (*before, *now) if before.get(key) != now.get(key)]
+            name, before, now = f"{name}.{keys[0]}", before.get(keys[0]), now.get(keys[0])
+        raise ValueError(f"`{name}` cannot change when a run is resumed: it was {before!r} and is now {now!r}.")
 
 
 if __name__ == "__main__":

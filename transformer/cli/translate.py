@@ -21,8 +21,8 @@ def translate(
         int | None, typer.Option(min=1, help="Beginnings kept; 1 is greedy. [default: the bundle's search]")
     ] = None,
     length_penalty: Annotated[
-        float, typer.Option(min=0.0, help="Exponent of the length normalisation, with --beam-size.")
-    ] = 1.0,
+        float | None, typer.Option(min=0.0, help="Exponent of the length normalisation. [default: 1]")
+    ] = None,
     max_new_tokens: Annotated[
         int | None, typer.Option(min=0, help="Tokens per translation at most. [default: 20 + 2 per source token]")
     ] = None,
@@ -42,12 +42,15 @@ def translate(
         from transformer.inference.translator import Translator
 
         set_up_logging()
+        if length_penalty is not None and (beam_size is None or beam_size == 1):
+            raise ValueError("--length-penalty has no effect without a --beam-size of 2 or more; leave it out.")
         translator = Translator.load(bundle, choose_device(device))
         decoding: DecodingConfig = translator.bundle.config.decoding
         if beam_size == 1:
             decoding = GreedyConfig(name="greedy")
         elif beam_size is not None:
-            decoding = BeamConfig(name="beam", size=beam_size, length_penalty=length_penalty)
+            penalty = 1.0 if length_penalty is None else length_penalty
+            decoding = BeamConfig(name="beam", size=beam_size, length_penalty=penalty)
         if max_new_tokens is not None:
             decoding = decoding.model_copy(update={"max_new_tokens": max_new_tokens})
 

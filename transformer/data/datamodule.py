@@ -64,13 +64,17 @@ class RunData(LightningDataModule, ABC):
     def collate(self, examples: Sequence[Any]) -> Any:
         """Make a batch of examples."""
 
-    def train_dataloader(self) -> ResumableLoader:
-        ranks, rank = self._ranks()
-        batches = self.train_batches(ranks)
+    def num_batches(self) -> int:
+        """Length of the whole run on each rank, in batches."""
+        ranks, _ = self._ranks()
         limits = [] if self.max_batches is None else [self.max_batches]
         if self.max_epochs is not None:
-            limits.append(self.max_epochs * (batches.num_batches // ranks))
-        sampler = RunSampler(batches, min(limits), rank=rank, ranks=ranks)
+            limits.append(self.max_epochs * (self.train_batches(ranks).num_batches // ranks))
+        return min(limits)
+
+    def train_dataloader(self) -> ResumableLoader:
+        ranks, rank = self._ranks()
+        sampler = RunSampler(self.train_batches(ranks), self.num_batches(), rank=rank, ranks=ranks)
         return self._loader("train", sampler, self.batching.num_workers)
 
     def val_dataloader(self) -> ResumableLoader:

@@ -10,9 +10,10 @@ from transformer.data.datamodule import Windows, encode_documents
 from transformer.decoding.config import DecodingConfig
 from transformer.inference.batching import in_batches
 from transformer.inference.generator import Generator
+from transformer.inference.mode import evaluation_mode
 from transformer.inference.translator import Translator
 from transformer.metrics.running import bits_per_byte, perplexity
-from transformer.metrics.text import BleuTokenize, Score, all_scores
+from transformer.metrics.text import BleuTokenize, Score, all_scores, check_pairs
 from transformer.nn.loss import cross_entropy
 
 
@@ -36,7 +37,11 @@ def evaluate_translation(
     """Translate and score; also the loss and perplexity of the references.
 
     References longer than the model's maximum length are cut for the loss, never for the scores.
+
+    Raises:
+        ValueError: if there are not as many references as sources, or none.
     """
+    check_pairs(sources, references)  # there will be one output for each source
     outputs = translator.translate(sources, decoding, max_tokens_per_batch=max_tokens_per_batch)
     total, count = 0.0, 0
     bundle, model = translator.bundle, translator.model
@@ -56,7 +61,9 @@ def evaluate_translation(
         total, count = total + float(loss.nll), count + int(loss.num_tokens)
         return [""] * len(numbers)
 
-    in_batches([len(ids) + 1 for ids in target_ids], max_tokens_per_batch, run)
+    lengths = [max(len(source), len(target)) + 1 for source, target in zip(source_ids, target_ids, strict=True)]
+    with evaluation_mode(model):
+        in_batches(lengths, max_tokens_per_batch, run)
     loss = total / count
     scores = all_scores(outputs, references, bleu_tokenize)
     scores += [
@@ -83,17 +90,18 @@ def evaluate_language_model(
     starts = list(range(0, len(stream.ids) - 1, length))
     rows = max(1, max_tokens_per_batch // length)
     total, count = 0.0, 0
-    for place in range(0, len(starts), rows):
-        examples = [windows[start][1] for start in starts[place : place + rows]]
-        tokens_BL, _ = pad([ids[:-1] for ids in examples], tokenizer.pad_id)
-        labels_BL, scored_BL = pad([ids[1:] for ids in examples], tokenizer.pad_id)
-        batch = TextBatch(
-            torch.tensor(starts[place : place + rows]),
-            *(t.to(generator.device) for t in (tokens_BL, labels_BL, scored_BL)),
-        )
-        hidden_BLD = model.hidden(batch.tokens_BL).hidden_BLD
-        loss = cross_entropy(hidden_BLD, model.output.weight, batch.labels_BL, batch.scored_BL)
-        total, count = total + float(loss.nll), count + int(loss.num_tokens)
+    with evaluation_mode(model):
+        for place in range(0, len(starts), rows):
+            examples = [windows[start][1] for start in starts[place : place + rows]]
+            tokens_BL, _ = pad([ids[:-1] for ids in examples], tokenizer.pad_id)
+            labels_BL, scored_BL = pad([ids[1:] for ids in examples], tokenizer.pad_id)
+            batch = TextBatch(
+                torch.tensor(starts[place : place + rows]),
+                *(t.to(generator.device) for t in (tokens_BL, labels_BL, scored_BL)),
+            )
+            hidden_BLD = model.hidden(batch.tokens_BL).hidden_BLD
+            loss = cross_entropy(hidden_BLD, model.output.weight, batch.labels_BL, batch.scored_BL)
+            total, count = total + float(loss.nll), count + int(loss.num_tokens)
     windows_note = f"windows of {length} tokens side by side"
     return [
         Score("loss", total / count, f"nats per token, {windows_note}"),

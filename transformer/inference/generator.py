@@ -11,6 +11,7 @@ from transformer.bundle import Bundle, load_bundle
 from transformer.decoding.config import DecodingConfig
 from transformer.decoding.search import search
 from transformer.inference.batching import in_batches
+from transformer.inference.mode import evaluation_mode
 from transformer.models.decoder_only import DecoderOnly
 from transformer.models.stepping import ContinuationSteps
 
@@ -19,6 +20,8 @@ log = logging.getLogger(__name__)
 
 class Generator:
     """A language model ready to use. A prompt's continuation depends on that prompt alone.
+
+    A model in training mode generates in evaluation mode, without dropout, and is in training mode again afterwards.
 
     Args:
         bundle: a trained decoder-only model and its tokenizer.
@@ -29,7 +32,7 @@ class Generator:
         if not isinstance(bundle.model, DecoderOnly):
             raise ValueError("this bundle holds a translation model; use transformer-translate.")
         self.bundle, self.device = bundle, torch.device(device)
-        self.model = bundle.model.to(self.device).eval()
+        self.model = bundle.model.to(self.device)
 
     @classmethod
     def load(cls, folder: Path | str, device: torch.device | str = "cpu") -> Self:
@@ -61,8 +64,8 @@ class Generator:
         decoding = self.bundle.config.decoding if decoding is None else decoding
         tokenizer, longest = self.bundle.target_tokenizer, self.model.config.max_length
         wanted = longest if decoding.max_new_tokens is None else decoding.max_new_tokens
-        # Half of the model at least is left to the prompt.
-        room = max(longest - wanted + 1, (longest + 1) // 2)
+        # Half of the model at least is left to the prompt. A model of n positions reads n tokens and adds one more.
+        room = min(max(longest - wanted + 1, (longest + 1) // 2), longest)
         ids = tokenizer.encode_batch(list(prompts))
         if self.bundle.config.mark_documents:
             ids = [[tokenizer.bos_id, *prompt] for prompt in ids]
@@ -81,7 +84,8 @@ class Generator:
         def run(numbers: list[int]) -> list[str]:
             return self._search([ids[n] for n in numbers], [first_line + n for n in numbers], decoding)
 
-        return in_batches([len(prompt) for prompt in ids], max_tokens_per_batch, run)
+        with evaluation_mode(self.model):
+            return in_batches([len(prompt) for prompt in ids], max_tokens_per_batch, run)
 
     @torch.inference_mode()
     def _search(self, prompts: Sequence[Sequence[int]], lines: Sequence[int], decoding: DecodingConfig) -> list[str]:

@@ -12,6 +12,7 @@ from transformer.data.batching import pad
 from transformer.decoding.config import DecodingConfig
 from transformer.decoding.search import search
 from transformer.inference.batching import in_batches
+from transformer.inference.mode import evaluation_mode
 from transformer.models.encoder_decoder import EncoderDecoder
 from transformer.models.stepping import TranslationSteps, output_limits
 
@@ -21,7 +22,8 @@ log = logging.getLogger(__name__)
 class Translator:
     """A translation model ready to use.
 
-    A line's translation depends on that line alone: not on the others, their number or their order.
+    A line's translation depends on that line alone: not on the others, their number or their order. A model in training
+    mode translates in evaluation mode, without dropout, and is in training mode again afterwards.
 
     Args:
         bundle: a trained encoder-decoder and its tokenizers.
@@ -32,7 +34,7 @@ class Translator:
         if not isinstance(bundle.model, EncoderDecoder):
             raise ValueError("this bundle holds a language model; use transformer-generate.")
         self.bundle, self.device = bundle, torch.device(device)
-        self.model = bundle.model.to(self.device).eval()
+        self.model = bundle.model.to(self.device)
 
     @classmethod
     def load(cls, folder: Path | str, device: torch.device | str = "cpu") -> Self:
@@ -70,7 +72,8 @@ class Translator:
             return self._search([sources[p] for p in places], [first_line + kept[p] for p in places], decoding)
 
         outputs = [""] * len(texts)
-        answers = in_batches([len(ids) + 1 for ids in sources], max_tokens_per_batch, run)
+        with evaluation_mode(self.model):
+            answers = in_batches([len(ids) + 1 for ids in sources], max_tokens_per_batch, run)
         for number, answer in zip(kept, answers, strict=True):
             outputs[number] = answer
         return outputs

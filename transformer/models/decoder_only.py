@@ -11,8 +11,8 @@ from transformer.nn.cache import DecoderCache
 from transformer.nn.dropout import Dropout
 from transformer.nn.embedding import TokenEmbedding
 from transformer.nn.layers import TransformerLayer, final_norm
-from transformer.nn.masks import check_real, padding_mask, sliding_window_mask
-from transformer.nn.positions import build_position_encoding, check_length, query_key_positions
+from transformer.nn.masks import padding_mask, sliding_window_mask
+from transformer.nn.positions import build_position_encoding, place_tokens
 
 
 class Hidden(NamedTuple):
@@ -57,6 +57,8 @@ class DecoderOnly(nn.Module):
         self, tokens_BL: Tensor, mask_BL: Tensor | None = None, *, cache: DecoderCache | None = None
     ) -> Tensor:
         """Logits (B, V) for the token after the last position; only that position is projected."""
+        if mask_BL is not None and not bool(mask_BL[:, -1].all()):
+            raise ValueError("the last token of every row must be real: pad on the left to predict the next token.")
         hidden_BLD = self.hidden(tokens_BL, mask_BL, cache=cache).hidden_BLD
         return self.output(hidden_BLD[:, -1])  # type: ignore[no-any-return]
 
@@ -80,19 +82,12 @@ class DecoderOnly(nn.Module):
         Raises:
             ValueError: for ids outside the vocabulary, a mask of another shape, or a sequence too long.
         """
-        batch, length = tokens_BL.shape[0], tokens_BL.shape[-1]
-        earlier = 0 if cache is None else cache.length
-        check_length(earlier + length, self.config.max_length)
         x_BLD = self.embedding(tokens_BL)
-        check_real(mask_BL, tokens_BL)
-        key_mask_BK = mask_BL if cache is None else cache.extend_mask(mask_BL, batch, length, tokens_BL.device)
-        query_positions, key_positions = query_key_positions(key_mask_BK, earlier, length, tokens_BL.device)
-        # Padding takes no position: what a row may still add depends on that row alone.
-        longest = earlier + length if key_mask_BK is None else int(query_positions.max()) + 1
-        check_length(longest, self.config.max_length)
+        query_positions, key_positions, key_mask_BK = place_tokens(tokens_BL, mask_BL, cache, self.config.max_length)
         mask = None if key_mask_BK is None else padding_mask(key_mask_BK)
         if self.config.sliding_window is not None:
-            window = sliding_window_mask(self.config.sliding_window, length, earlier + length, tokens_BL.device)
+            num_queries, num_keys = tokens_BL.shape[1], key_positions.shape[1]
+            window = sliding_window_mask(self.config.sliding_window, num_queries, num_keys, tokens_BL.device)
             mask = window if mask is None else mask & window
         x_BLD = self.dropout(self.position.embed(x_BLD, query_positions))
         signals = self.position.signals(query_positions, key_positions)

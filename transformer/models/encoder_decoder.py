@@ -2,6 +2,7 @@
 
 from typing import NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from transformer.models.config import EncoderDecoderConfig
@@ -12,7 +13,7 @@ from transformer.nn.dropout import Dropout
 from transformer.nn.embedding import TokenEmbedding
 from transformer.nn.layers import TransformerLayer, final_norm
 from transformer.nn.masks import check_real, padding_mask
-from transformer.nn.positions import build_position_encoding, check_length, query_key_positions
+from transformer.nn.positions import build_position_encoding, check_length, place_tokens, positions_of
 
 
 class Encoded(NamedTuple):
@@ -102,7 +103,10 @@ class EncoderDecoder(nn.Module):
         check_length(source_BS.shape[-1], self.config.max_length)
         x_BSD = self.source_embedding(source_BS)
         check_real(mask_BS, source_BS)
-        positions, _ = query_key_positions(mask_BS, 0, source_BS.shape[1], source_BS.device)
+        if mask_BS is None:
+            positions = torch.arange(source_BS.shape[1], device=source_BS.device)[None]
+        else:
+            positions = positions_of(mask_BS)
         mask = None if mask_BS is None else padding_mask(mask_BS)
         x_BSD = self.dropout(self.source_position.embed(x_BSD, positions))
         signals = self.source_position.signals(positions, positions)
@@ -128,15 +132,10 @@ class EncoderDecoder(nn.Module):
         Raises:
             ValueError: for ids outside the vocabulary, a mask of another shape, or a sequence too long.
         """
-        batch, length = target_BT.shape[0], target_BT.shape[-1]
-        earlier = 0 if cache is None else cache.length
-        check_length(earlier + length, self.config.max_length)
         x_BTD = self.target_embedding(target_BT)
-        check_real(target_mask_BT, target_BT)
-        key_mask_BK = target_mask_BT
-        if cache is not None:
-            key_mask_BK = cache.extend_mask(target_mask_BT, batch, length, target_BT.device)
-        query_positions, key_positions = query_key_positions(key_mask_BK, earlier, length, target_BT.device)
+        query_positions, key_positions, key_mask_BK = place_tokens(
+            target_BT, target_mask_BT, cache, self.config.max_length
+        )
         x_BTD = self.dropout(self.target_position.embed(x_BTD, query_positions))
         signals = self.target_position.signals(query_positions, key_positions)
         self_weights, cross_weights = [], []

@@ -75,17 +75,21 @@ class DecoderCache:
         self.key_mask_BK: Tensor | None = None
         self.length = 0
 
-    def extend_mask(self, mask_BL: Tensor | None, batch: int, length: int, device: torch.device) -> Tensor | None:
-        """Record which of the ``length`` new positions are real; returns the mask over all positions so far."""
-        if mask_BL is not None or self.key_mask_BK is not None:
-            earlier, new = self.key_mask_BK, mask_BL
-            if earlier is None:
-                earlier = torch.ones(batch, self.length, dtype=torch.bool, device=device)
-            if new is None:
-                new = torch.ones(batch, length, dtype=torch.bool, device=device)
-            self.key_mask_BK = torch.cat([earlier, new], dim=1)
+    def mask_with(self, mask_BL: Tensor | None, tokens_BL: Tensor) -> Tensor | None:
+        """Which of all positions are real, those of the new ``tokens_BL`` included; None if all are."""
+        earlier, new = self.key_mask_BK, mask_BL
+        if earlier is None and new is None:
+            return None
+        if earlier is None:
+            earlier = torch.ones(len(tokens_BL), self.length, dtype=torch.bool, device=tokens_BL.device)
+        if new is None:
+            new = torch.ones_like(tokens_BL, dtype=torch.bool)
+        return torch.cat([earlier, new], dim=1)
+
+    def advance(self, key_mask_BK: Tensor | None, length: int) -> None:
+        """Record ``length`` new positions, and which of all positions are real."""
+        self.key_mask_BK = key_mask_BK
         self.length += length
-        return self.key_mask_BK
 
     def select(self, rows_N: Tensor) -> None:
         """Keep the given rows of the batch, in the given order, in every layer."""

@@ -10,7 +10,9 @@ from typing import NamedTuple, assert_never
 import torch
 from torch import Tensor, nn
 
+from transformer.nn.cache import DecoderCache
 from transformer.nn.config import PositionName
+from transformer.nn.masks import check_real
 
 
 class Rotation(NamedTuple):
@@ -140,15 +142,39 @@ def positions_of(real_BL: Tensor) -> Tensor:
     return (real_BL.long().cumsum(1) - 1).clamp_min(0)
 
 
-def query_key_positions(
-    real_BK: Tensor | None, earlier: int, length: int, device: torch.device
-) -> tuple[Tensor, Tensor]:
-    """Positions of ``length`` new tokens and of all tokens, the ``earlier`` ones included.
+class Placement(NamedTuple):
+    """Where new tokens stand: positions of the new ones and of all, and which of all are real (None: every one)."""
 
-    ``real_BK`` marks the real ones among all tokens; None means that all are. Shapes (B or 1, Q) and (B or 1, K).
+    query_positions_BQ: Tensor
+    key_positions_BK: Tensor
+    key_mask_BK: Tensor | None
+
+
+def place_tokens(tokens_BL: Tensor, mask_BL: Tensor | None, cache: DecoderCache | None, max_length: int) -> Placement:
+    """Positions of new tokens behind those of a cache, which is told of them.
+
+    Padding takes no position, so what a row may still add depends on that row alone.
+
+    Args:
+        tokens_BL: the new ids.
+        mask_BL: bool of the same shape, True for real tokens; None if all are.
+        cache: what came before, or None.
+        max_length: of the model.
+
+    Raises:
+        ValueError: for a mask of another shape or more than ``max_length`` real tokens; the cache is unchanged then.
     """
-    keys = torch.arange(earlier + length, device=device)[None] if real_BK is None else positions_of(real_BK)
-    return keys[:, earlier:], keys
+    check_real(mask_BL, tokens_BL)
+    earlier, length = 0 if cache is None else cache.length, tokens_BL.shape[-1]
+    key_mask_BK = mask_BL if cache is None else cache.mask_with(mask_BL, tokens_BL)
+    check_length(earlier + length if key_mask_BK is None else int(key_mask_BK.sum(1).max()), max_length)
+    if cache is not None:
+        cache.advance(key_mask_BK, length)
+    if key_mask_BK is None:
+        keys = torch.arange(earlier + length, device=tokens_BL.device)[None]
+    else:
+        keys = positions_of(key_mask_BK)
+    return Placement(keys[:, earlier:], keys, key_mask_BK)
 
 
 def check_length(length: int, max_length: int) -> None:

@@ -16,6 +16,7 @@ from rich.progress import (
 )
 from rich.table import Table
 from torch import Tensor
+from torch.optim import Optimizer
 
 from transformer.data.batching import TextBatch, TranslationBatch
 from transformer.training.task import Task
@@ -71,6 +72,9 @@ class ProgressReport(Callback):
         self._bar = self._progress.add_task("", total=total, completed=trainer.global_step, state="")
         self._started = time.perf_counter()
 
+    def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer) -> None:
+        self._rate = optimizer.param_groups[0]["lr"]  # at the end of the batch it is the next update's
+
     def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
         self._started = time.perf_counter()
 
@@ -85,7 +89,6 @@ class ProgressReport(Callback):
             return
         if step % self.every_n_steps == 0:
             self._loss = float(trainer.callback_metrics["train/loss"])  # the only wait for the device
-            self._rate = trainer.optimizers[0].param_groups[0]["lr"]
             self._speed = float(self._tokens) / max(self._seconds, 1e-9) * trainer.world_size
             pl_module.log("train/tokens_per_second", self._speed)
             pl_module.log("train/learning_rate", self._rate)

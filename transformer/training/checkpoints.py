@@ -21,7 +21,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     def save_checkpoint(self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None) -> None:
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
-        temporary = target.with_name(f".{target.name}.{os.getpid()}")
+        temporary = target.with_name(f".{target.name}.partial")  # a killed save is overwritten by the next
         with temporary.open("wb") as file:
             torch.save(checkpoint, file)
             file.flush()
@@ -61,7 +61,7 @@ class LastCheckpoint(Checkpoint):
     """Keeps ``last.ckpt``, from which a run is resumed: every ``every_n_steps``, after each validation, and on Ctrl-C.
 
     A save that falls on a validation waits for it, so that a resumed run neither loses nor repeats one. Ctrl-C ends the
-    run after the current optimizer step; a second one at once.
+    run after the current optimizer step and its validation, if one is due; a second one at once.
 
     Args:
         folder: where to write.
@@ -92,13 +92,33 @@ class LastCheckpoint(Checkpoint):
     ) -> None:
         if (batch_idx + 1) % trainer.accumulate_grad_batches != 0 and not trainer.is_last_batch:
             return  # in the middle of an accumulation window
-        if self.interrupted:
-            trainer.save_checkpoint(self.path)
-            raise RunInterrupted
         step = trainer.global_step
-        if step % self.every_n_steps == 0 and step % self.validate_every_n_steps != 0:
-            trainer.save_checkpoint(self.path)
+        if step % self.validate_every_n_steps == 0 or step >= trainer.estimated_stepping_batches:
+            return  # a validation follows
+        if self.interrupted or step % self.every_n_steps == 0:
+            self._save(trainer)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not trainer.sanity_checking and trainer.state.fn == "fit":
-            trainer.save_checkpoint(self.path)
+            self._save(trainer)
+
+    def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
+        # The last batch of a shorter run is not that of this one; Lightning would stop at once, without a word.
+        checkpoint["loops"]["fit_loop"]["epoch_loop.batch_progress"]["is_last_batch"] = False
+        for state in checkpoint["callbacks"].values():
+            if "best_k_models" in state:
+                _move(state, Path(os.path.realpath(self.path.parent)))
+
+    def _save(self, trainer: Trainer) -> None:
+        trainer.save_checkpoint(self.path)
+        if self.interrupted:
+            raise RunInterrupted
+
+
+def _move(state: dict[str, Any], folder: Path) -> None:
+    """Let a ModelCheckpoint's state name its files where they are now: the run's folder may have been moved."""
+    state["dirpath"] = str(folder)
+    for key in ("best_model_path", "kth_best_model_path", "last_model_path"):
+        if state[key]:
+            state[key] = str(folder / Path(state[key]).name)
+    state["best_k_models"] = {str(folder / Path(path).name): score for path, score in state["best_k_models"].items()}

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
+from torch.optim import Optimizer
 
 METRICS = "metrics.jsonl"
 
@@ -21,6 +22,7 @@ class History(Callback):
 
     def __init__(self, folder: Path, *, every_n_steps: int) -> None:
         self.path, self.every_n_steps = folder / METRICS, every_n_steps
+        self._rate = 0.0
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not trainer.is_global_zero:
@@ -28,14 +30,16 @@ class History(Callback):
         kept = [entry for entry in read_history(self.path) if entry["step"] <= trainer.global_step]
         self.path.write_text("".join(json.dumps(entry) + "\n" for entry in kept), encoding="utf-8")
 
+    def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer) -> None:
+        self._rate = optimizer.param_groups[0]["lr"]  # at the end of the batch it is the next update's
+
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         window_ends = (batch_idx + 1) % trainer.accumulate_grad_batches == 0
         if window_ends and trainer.global_step % self.every_n_steps == 0:
-            rate = trainer.optimizers[0].param_groups[0]["lr"]
             loss = float(trainer.callback_metrics["train/loss"])
-            self._append(trainer, {"train/loss": loss, "learning_rate": rate})
+            self._append(trainer, {"train/loss": loss, "learning_rate": self._rate})
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not trainer.sanity_checking and trainer.state.fn == "fit":

@@ -1,11 +1,11 @@
 """One training run, from its settings to a trained model; started, resumed or stopped."""
 
-import logging
+import math
 import warnings
 from pathlib import Path
 from typing import NamedTuple
 
-from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from rich.console import Console
 
 from transformer.bundle import Bundle, BundleConfig
@@ -13,9 +13,7 @@ from transformer.training.callbacks import ProgressReport, ValidateAtEnd
 from transformer.training.checkpoints import LAST, LastCheckpoint, RunInterrupted, load_checkpoint
 from transformer.training.config import TrainConfig
 from transformer.training.history import METRICS, History, draw_curve, read_history
-from transformer.training.setup import best_and_stopping, build_parts, build_trainer, marks_documents
-
-log = logging.getLogger(__name__)
+from transformer.training.setup import best_and_stopping, build_parts, build_trainer, check_loggers, marks_documents
 
 CHECKPOINTS, CURVE = "checkpoints", "curve.png"
 
@@ -28,7 +26,6 @@ class RunResult(NamedTuple):
         best_step: the optimizer step of that checkpoint.
         steps: optimizer steps of the whole run.
         best_value: the monitored metric there.
-        num_parameters: of the model, tied ones once.
     """
 
     bundle: Bundle
@@ -37,8 +34,16 @@ class RunResult(NamedTuple):
     best_value: float
 
 
-class NothingToDoError(Exception):
-    """A resumed run has nothing left to do; the message says why."""
+def nothing_to_do(config: TrainConfig, folder: Path) -> str | None:
+    """Why a run in ``folder`` needs no training any more, or None if it does."""
+    done = int(load_checkpoint(folder / CHECKPOINTS / LAST)["global_step"])
+    wanted = config.trainer.max_steps
+    if wanted is None or done < wanted:
+        return None
+    return (
+        f"{folder} already has {done} optimizer steps, and `trainer.max_steps` is {wanted}: nothing to do. "
+        f"Give a larger trainer.max_steps to go on."
+    )
 
 
 def train(config: TrainConfig, folder: Path, console: Console, *, resume: bool = False) -> RunResult:
@@ -53,19 +58,13 @@ def train(config: TrainConfig, folder: Path, console: Console, *, resume: bool =
 
     Raises:
         ValueError: for settings or data that do not fit, before anything is trained.
-        NothingToDoError: when resuming a run that is already as long as asked.
         RunInterrupted: after Ctrl-C, once the run is saved.
     """
     checkpoints = folder / CHECKPOINTS
     last = checkpoints / LAST
+    check_loggers(config.loggers)
     if resume:
-        done = int(load_checkpoint(last)["global_step"])
-        wanted = config.trainer.max_steps
-        if wanted is not None and done >= wanted:
-            raise NothingToDoError(
-                f"{folder} already has {done} optimizer steps, and `trainer.max_steps` is {wanted}: nothing to do. "
-                f"Give a larger trainer.max_steps to go on."
-            )
+        load_checkpoint(last)  # a damaged one is refused before the data are read
     parts = build_parts(config, folder)
     keep_best, *stopping = best_and_stopping(config, checkpoints)
     assert isinstance(keep_best, ModelCheckpoint)
@@ -95,7 +94,11 @@ def train(config: TrainConfig, folder: Path, console: Console, *, resume: bool =
         # The whole run is one epoch, so its loader's length is the run's.
         warnings.filterwarnings("ignore", ".*`max_epochs` was not set.*")
         trainer.fit(parts.task, datamodule=parts.data, ckpt_path=last if resume else None, weights_only=True)
-    draw_curve(read_history(folder / METRICS), folder / CURVE, title=folder.name)
+    for callback in stopping:
+        if isinstance(callback, EarlyStopping) and callback.stopping_reason_message:
+            console.print(f"stopped early: {callback.stopping_reason_message}", highlight=False)
+    if trainer.is_global_zero:
+        draw_curve(read_history(folder / METRICS), folder / CURVE, title=folder.name)
     best_step, best_value = trainer.global_step, float("nan")
     model = parts.task.model
     if keep_best.best_model_path:
@@ -104,6 +107,11 @@ def train(config: TrainConfig, folder: Path, console: Console, *, resume: bool =
         best_step = int(best["global_step"])
         assert keep_best.best_model_score is not None
         best_value = float(keep_best.best_model_score)
+        if not math.isfinite(best_value):
+            raise ValueError(
+                f"the run has diverged: `{config.checkpoint.monitor}` was never a finite number. Give a smaller "
+                f"optimizer.learning_rate or a longer scheduler.warmup_steps."
+            )
     bundle_config = BundleConfig(
         model=config.model,
         data=config.data,
@@ -114,4 +122,4 @@ def train(config: TrainConfig, folder: Path, console: Console, *, resume: bool =
     return RunResult(bundle, best_step, trainer.global_step, best_value)
 
 
-__all__ = ["CHECKPOINTS", "CURVE", "NothingToDoError", "RunInterrupted", "RunResult", "train"]
+__all__ = ["CHECKPOINTS", "CURVE", "RunInterrupted", "RunResult", "nothing_to_do", "train"]

@@ -1,5 +1,7 @@
 """From settings to the parts of a run: data, tokenizers, task, loggers, trainer."""
 
+import importlib.util
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -170,6 +172,16 @@ def choose_precision(settings: TrainerConfig) -> str:
         native = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
         return "bf16-mixed" if native else "32-true"
     return "32-true"
+
+
+def check_loggers(loggers: Sequence[LoggerConfig]) -> None:
+    """Refuse a logger whose package is not installed."""
+    for logger in loggers:
+        if not isinstance(logger, CsvLoggerConfig) and importlib.util.find_spec(logger.name) is None:
+            raise ValueError(
+                f"`logger={logger.name}` needs the package {logger.name}, which is not installed: "
+                f"pip install 'trueformer[tracking]'"
+            )
 
 
 def _logger(config: LoggerConfig, folder: Path) -> Logger:

@@ -1,5 +1,6 @@
 """What training means, whatever the task: one Lightning module whose loss is divided once, by all tokens of a step."""
 
+import math
 from abc import ABC, abstractmethod
 from typing import Any, NamedTuple
 
@@ -10,6 +11,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
+from transformer.data.datamodule import RunData
 from transformer.metrics.running import TokenMean, perplexity
 from transformer.models.decoder_only import DecoderOnly
 from transformer.models.encoder_decoder import EncoderDecoder
@@ -99,7 +101,11 @@ class Task(LightningModule, ABC):
     def configure_optimizers(self) -> OptimizerLRScheduler:
         fused = self.trainer.precision != "16-mixed" and self.device.type in ("cpu", "cuda")
         optimizer = build_optimizer(self.config.optimizer, self.model, fused=fused)
-        factor = rate_factor(self.config.scheduler, int(self.trainer.estimated_stepping_batches))
+        # Not the trainer's own estimate: making it would start the loader before a resumed run's position is restored.
+        data = self.trainer.datamodule  # type: ignore[attr-defined]
+        assert isinstance(data, RunData)
+        steps = math.ceil(data.num_batches() / self.trainer.accumulate_grad_batches)
+        factor = rate_factor(self.config.scheduler, steps)
         scheduler = LambdaLR(optimizer, lambda steps_done: factor(steps_done + 1))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
