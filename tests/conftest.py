@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +15,9 @@ if TYPE_CHECKING:  # imported where they are used, so that tests without tensors
     from torch import Tensor
 
     from transformer.bundle import Bundle
+
+
+LETTERS = "abcdefghijklmnopqrstuvwxyzäöüß .0123456789EHKL"
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
@@ -79,21 +83,22 @@ def random_table() -> Callable[[int, int, float], Callable[[str], list[float]]]:
 
 @pytest.fixture(scope="session")
 def tiny_bundle() -> Callable[..., Bundle]:
-    """Make a bundle with seeded random weights and a tokenizer of bytes, or of the characters given.
+    """Make a bundle with seeded random weights and one tokenizer of characters for both sides.
 
-    ``settings`` change the model; a model of width 16, with logits far enough apart to have an opinion.
+    ``settings`` change the model, which is untied and its weights large: it then has opinions that differ with its input.
     """
 
-    def make(name: str, *, seed: int = 0, characters: str | None = None, decoding: Any = None,
+    def make(name: str, *, seed: int = 0, characters: str = LETTERS, decoding: Any = None,
              mark_documents: bool = False, **settings: Any) -> Bundle:  # fmt: skip
         import torch
 
         from transformer.bundle import Bundle, BundleConfig, build_model
-        from transformer.data.config import ByteConfig, CharConfig
+        from transformer.data.config import CharConfig
         from transformer.data.tokenizer import Tokenizer
 
         layers = {"encoder_decoder": ("num_encoder_layers", "num_decoder_layers"), "decoder_only": ("num_layers",)}
         model = {"name": name, "d_model": 16, "num_heads": 2, "d_ff": 32, "max_length": 24, "dropout": 0.1}
+        model["tie_embeddings"] = "none" if name == "encoder_decoder" else False
         model |= dict.fromkeys(layers[name], 1) | settings
         config = BundleConfig.from_plain(
             {
@@ -103,10 +108,7 @@ def tiny_bundle() -> Callable[..., Bundle]:
                 "mark_documents": mark_documents,
             }
         )
-        if characters is None:
-            tokenizer = Tokenizer.train(ByteConfig(), [])
-        else:
-            tokenizer = Tokenizer.train(CharConfig(), [characters])
+        tokenizer = Tokenizer.train(CharConfig(), [characters])
         torch.manual_seed(seed)
         built = build_model(config.model, tokenizer, tokenizer)
         with torch.no_grad():
@@ -133,3 +135,42 @@ def run_tool() -> Iterator[Callable[..., Result]]:
     for logger, (handlers, propagate, level) in zip(loggers, before, strict=True):
         logger.handlers, logger.propagate = handlers, propagate
         logger.setLevel(level)
+
+
+@pytest.fixture
+def run_settings(tmp_path: Path) -> Callable[..., dict[str, Any]]:
+    """Make the plain settings of a training run that takes about a second, changed by dotted names."""
+
+    def make(kind: str = "translation", changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        model: dict[str, Any] = {"d_model": 16, "num_heads": 2, "d_ff": 32, "dropout": 0.0}
+        plain: dict[str, Any] = {
+            "optimizer": {"name": "adamw", "learning_rate": 1e-2},
+            "scheduler": {"name": "inverse_sqrt", "warmup_steps": 2},
+            "trainer": {"max_steps": 4, "accelerator": "cpu", "devices": 1, "precision": "32-true"},
+            "validation": {"every_n_steps": 2, "num_shown": 1},
+            "decoding": {"name": "greedy", "max_new_tokens": 4},
+            "tokenizer": {"name": "byte"},
+        }
+        if kind == "translation":
+            plain["data"] = {"name": "phrases", "num_train": 60, "num_validation": 4, "num_test": 4}
+            plain["batching"] = {"max_tokens_per_batch": 600}
+            layers = {"num_encoder_layers": 1, "num_decoder_layers": 1}
+            plain["model"] = {"name": "encoder_decoder", "max_length": 160, **layers, **model}
+            plain["validation"]["num_generated"] = 2
+        else:
+            text = "the quick brown fox jumps over the lazy dog. " * 20
+            (tmp_path / "text.txt").write_text(text, encoding="utf-8")
+            plain["data"] = {"name": "plain_text", "folder": str(tmp_path), "train": "text.txt"}
+            plain["data"]["validation_fraction"] = 0.2
+            plain["batching"] = {"max_tokens_per_batch": 64}
+            plain["model"] = {"name": "decoder_only", "num_layers": 1, "max_length": 16, **model}
+        plain["trainer"]["log_every_n_steps"] = 1
+        for name, value in (changes or {}).items():
+            *path, last = name.split(".")
+            inner = plain
+            for part in path:
+                inner = inner.setdefault(part, {})
+            inner[last] = value
+        return plain
+
+    return make

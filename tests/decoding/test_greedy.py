@@ -54,11 +54,14 @@ def test_finished_and_cut_examples_leave_the_batch(table_model):
     assert fed == [([1, 1], [1, 2]), ([1], [1])]
 
 
-@pytest.mark.parametrize("limits", [[], [0], [0, 0]])
-def test_nothing_to_do_is_an_empty_output_each(table_model, limits):
-    hypotheses = greedy_search(table_model([lambda text: [0.5, 0.5]] * 2)
-                               if limits != [] else _Empty(), eos_id=0, limits=limits)  # fmt: skip
+@pytest.mark.parametrize("limits", [[0], [0, 0]])
+def test_a_limit_of_zero_is_an_empty_unfinished_output(table_model, limits):
+    hypotheses = greedy_search(table_model([lambda text: [0.5, 0.5]] * len(limits)), eos_id=0, limits=limits)
     assert [tuple(hypothesis) for hypothesis in hypotheses] == [([], 0.0, 0.0, False)] * len(limits)
+
+
+def test_no_example_is_no_output():
+    assert greedy_search(_Empty(), eos_id=0, limits=[]) == []
 
 
 class _Empty:

@@ -34,19 +34,19 @@ def config_folder() -> Path:
     return inside if inside.is_dir() else inside.parent.parent / "configs"
 
 
-def compose_all(folder: Path, name: str, overrides: Sequence[str], config_dir: str | None) -> Iterator[DictConfig]:
+def compose_all(folder: Path, name: str, overrides: Sequence[str], other: Path | None) -> Iterator[DictConfig]:
     """Compose the configuration of every job of a command line (one, or all of a ``-m`` sweep).
 
     Args:
         folder, name: where the primary YAML file is.
         overrides: after :func:`allow_new_keys`.
-        config_dir: the user's own folder of YAML files, searched first.
+        other: one more folder of YAML files, for what the first does not have.
 
     Raises:
         SettingsError: for an override that does not fit.
     """
-    search_path = [] if config_dir is None else [f"hydra.searchpath=[file://{Path(config_dir).resolve()}]"]
-    with initialize_config_dir(str(folder), version_base="1.3"):
+    search_path = [] if other is None else [f"hydra.searchpath=['file://{other.resolve()}']"]
+    with initialize_config_dir(str(folder.resolve()), version_base="1.3"):
         for job in expand(overrides):
             try:
                 yield compose(name, [*job, *search_path])

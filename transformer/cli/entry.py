@@ -43,7 +43,9 @@ def start(
         if not SWEEP & set(flags) and len(expand(overrides)) > 1:
             raise SettingsError("several values of one setting, as in seed=1,2, need -m: one run for each.")
         if not OTHERS & set(flags):
-            for config in compose_all(folder, name, overrides, config_dir):
+            own = None if config_dir is None else Path(config_dir)
+            first, second = (own, folder) if own is not None and (own / f"{name}.yaml").is_file() else (folder, own)
+            for config in compose_all(first, name, overrides, second):
                 parse(kind, config)
     except SettingsError as error:
         print(f"error: {error}", file=sys.stderr)

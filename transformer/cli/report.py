@@ -33,6 +33,8 @@ def finish(result: RunResult, config: TrainConfig, bundle_folder: Path, run_fold
         console.print(samples(scored))
     console.print(f"curve   {run_folder / CURVE}", highlight=False)
     console.print(f"bundle  {run_folder / bundle_folder.name}", highlight=False)
+    command, text = ("translate", "a sentence") if config.is_translation else ("generate", "a beginning")
+    console.print(f"use     echo '{text}' | transformer-{command} {run_folder / bundle_folder.name}", highlight=False)
 
 
 def summary(result: RunResult, config: TrainConfig, scored: SplitScores) -> Table:

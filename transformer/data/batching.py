@@ -5,7 +5,7 @@ workers or ranks, and not of whether the run was interrupted.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 IntArray = npt.NDArray[np.int64]
+BatchT = TypeVar("BatchT", IntArray, list[int])
 
 
 class TranslationBatch(NamedTuple):
@@ -96,7 +97,7 @@ def batches_by_length(lengths_NK: IntArray, max_tokens: int) -> list[IntArray]:
     return batches
 
 
-def split_until_divisible(batches: list[IntArray], ranks: int) -> list[IntArray]:
+def split_until_divisible(batches: list[BatchT], ranks: int) -> list[BatchT]:
     """Halve the largest batches until the ranks share them evenly; no example is repeated or lost."""
     batches = list(batches)
     while len(batches) % ranks != 0:

@@ -22,6 +22,7 @@ from transformer.data.batching import (
     batches_by_length,
     collate_translation,
     pad,
+    split_until_divisible,
 )
 from transformer.data.config import BatchingConfig
 from transformer.data.loading import ResumableLoader
@@ -79,7 +80,8 @@ class RunData(LightningDataModule, ABC):
 
     def val_dataloader(self) -> ResumableLoader:
         ranks, rank = self._ranks()
-        batches = FixedBatches(self.validation_batches().batches[rank::ranks])
+        # Equally many on every rank, for they wait for each other at every batch.
+        batches = FixedBatches(split_until_divisible(self.validation_batches().batches, ranks)[rank::ranks])
         return self._loader("validation", RunSampler(batches, batches.num_batches), num_workers=0)
 
     def _ranks(self) -> tuple[int, int]:

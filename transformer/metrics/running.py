@@ -16,7 +16,9 @@ class TokenMean(Metric):
 
     def __init__(self) -> None:
         super().__init__()
-        self.add_state("total", torch.zeros((), dtype=torch.float64), dist_reduce_fx="sum")
+        # Apple's GPUs have no float64.
+        precision = torch.float32 if torch.backends.mps.is_available() else torch.float64
+        self.add_state("total", torch.zeros((), dtype=precision), dist_reduce_fx="sum")
         self.add_state("count", torch.zeros((), dtype=torch.int64), dist_reduce_fx="sum")
 
     def update(self, total: Tensor, count: Tensor) -> None:

@@ -49,7 +49,7 @@ class ProgressReport(Callback):
         self._bar = TaskID(0)
         self._tokens: Tensor | None = None  # since the last logging step
         self._seconds = 0.0
-        self._started = 0.0
+        self._mark = 0.0  # when the time of the next batch began
         self._loss = self._rate = self._speed = 0.0
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -70,18 +70,13 @@ class ProgressReport(Callback):
         )
         self._progress.start()
         self._bar = self._progress.add_task("", total=total, completed=trainer.global_step, state="")
-        self._started = time.perf_counter()
-
-    def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer) -> None:
-        self._rate = optimizer.param_groups[0]["lr"]  # at the end of the batch it is the next update's
-
-    def on_train_batch_start(self, trainer: Trainer, pl_module: LightningModule, batch: Any, batch_idx: int) -> None:
-        self._started = time.perf_counter()
+        self._mark = time.perf_counter()
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
-        self._seconds += time.perf_counter() - self._started
+        now = time.perf_counter()
+        self._seconds, self._mark = self._seconds + now - self._mark, now
         tokens = scored_tokens(batch)
         self._tokens = tokens if self._tokens is None else self._tokens + tokens
         step = trainer.global_step
@@ -100,6 +95,7 @@ class ProgressReport(Callback):
             self.console.print(f"step {step}/{trainer.estimated_stepping_batches}  {state}", highlight=False)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._mark = time.perf_counter()  # tokens per second are of training alone
         if trainer.sanity_checking or not trainer.is_global_zero or self._progress is None:
             return
         values = {

@@ -77,7 +77,7 @@ class TrainerConfig(Config):
     accelerator: Literal["auto", "cpu", "gpu", "cuda", "mps"] = "auto"
     devices: int | Literal["auto"] = "auto"
     num_nodes: int = Field(1, ge=1)
-    strategy: Literal["auto", "ddp", "ddp_spawn"] = "auto"
+    strategy: Literal["auto", "ddp"] = "auto"
     precision: Literal["auto", "bf16-mixed", "16-mixed", "32-true", "64-true"] = Field(
         "auto", description="auto: bf16-mixed where the hardware has bfloat16, else 32-true"
     )

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from transformer.bundle import Bundle, BundleConfig
 from transformer.training.callbacks import ProgressReport, ValidateAtEnd
-from transformer.training.checkpoints import LAST, LastCheckpoint, RunInterrupted, load_checkpoint
+from transformer.training.checkpoints import LAST, LastCheckpoint, load_checkpoint
 from transformer.training.config import TrainConfig
 from transformer.training.history import METRICS, History, draw_curve, read_history
 from transformer.training.setup import best_and_stopping, build_parts, build_trainer, check_loggers, marks_documents
@@ -91,6 +91,8 @@ def train(config: TrainConfig, folder: Path, console: Console, *, resume: bool =
         warnings.filterwarnings("ignore", "Checkpoint directory .* exists and is not empty")
         # Lightning reports the length of its loggers' intervals; ours are in the configuration.
         warnings.filterwarnings("ignore", ".*is smaller than the logging interval.*")
+        # Validation values are complete, on every rank, before they are logged.
+        warnings.filterwarnings("ignore", ".*It is recommended to use `self.log.*sync_dist=True.*")
         # The whole run is one epoch, so its loader's length is the run's.
         warnings.filterwarnings("ignore", ".*`max_epochs` was not set.*")
         trainer.fit(parts.task, datamodule=parts.data, ckpt_path=last if resume else None, weights_only=True)
@@ -120,6 +122,3 @@ def train(config: TrainConfig, folder: Path, console: Console, *, resume: bool =
     )
     bundle = Bundle(bundle_config, model.cpu().eval(), parts.source_tokenizer, parts.target_tokenizer)
     return RunResult(bundle, best_step, trainer.global_step, best_value)
-
-
-__all__ = ["CHECKPOINTS", "CURVE", "RunInterrupted", "RunResult", "nothing_to_do", "train"]

@@ -1,5 +1,6 @@
 """Learning-rate schedules as functions of the optimizer step. A new one is a function, its settings and an arm here."""
 
+import logging
 import math
 from collections.abc import Callable
 from typing import assert_never
@@ -11,6 +12,8 @@ from transformer.training.config import (
     SchedulerConfig,
     WarmupStableDecayConfig,
 )
+
+log = logging.getLogger(__name__)
 
 
 def rate_factor(config: SchedulerConfig, total_steps: int) -> Callable[[int], float]:
@@ -24,8 +27,10 @@ def rate_factor(config: SchedulerConfig, total_steps: int) -> Callable[[int], fl
     """
     warmup = config.warmup_steps
     if warmup > total_steps:
-        raise ValueError(
-            f"`scheduler.warmup_steps` must be at most the run's number of steps ({total_steps}), but is {warmup}."
+        log.warning(
+            "`scheduler.warmup_steps` is %d, but the run has %d steps: the learning rate never reaches its peak.",
+            warmup,
+            total_steps,
         )
 
     def factor(step: int) -> float:

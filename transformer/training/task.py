@@ -49,6 +49,7 @@ class Task(LightningModule, ABC):
         # Keeps summed losses near 1 for float16; divided out again with the token count.
         self.nominal_tokens = float(config.batching.max_tokens_per_batch)
         self._window_tokens: Tensor | None = None
+        self._logged: tuple[Tensor, Tensor] | None = None  # loss and tokens since the last logging step
         self.samples: list[Sample] = []
 
     @abstractmethod
@@ -63,8 +64,24 @@ class Task(LightningModule, ABC):
         total = self.loss(batch)
         tokens = total.num_tokens
         self._window_tokens = tokens if self._window_tokens is None else self._window_tokens + tokens
-        self.log("train/loss", total.nll / tokens, prog_bar=True)
+        self._log_loss(total.nll, tokens, batch_idx)
         return total.loss / self.nominal_tokens
+
+    def _log_loss(self, nll: Tensor, tokens: Tensor, batch_idx: int) -> None:
+        """Log the mean loss per token since the last logging step: batches of like lengths differ a lot."""
+        previous_nll, previous_tokens = (0, 0) if self._logged is None else self._logged
+        self._logged = (previous_nll + nll, previous_tokens + tokens)
+        settings = self.config.trainer
+        window_ends = (batch_idx + 1) % settings.accumulate_grad_batches == 0
+        if window_ends and (self.trainer.global_step + 1) % settings.log_every_n_steps == 0:
+            self.log("train/loss", (self._logged[0] / self._logged[1]).float())
+            self._logged = None
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        checkpoint["logged_loss"] = self._logged
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self._logged = checkpoint["logged_loss"]
 
     def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
         assert self._window_tokens is not None
@@ -79,6 +96,13 @@ class Task(LightningModule, ABC):
 
     def on_train_start(self) -> None:
         self._window_tokens = None
+        # A run that is resumed to become longer may have another schedule than the one that its stored rates are from.
+        scheduler = self.lr_schedulers()
+        assert isinstance(scheduler, LambdaLR)
+        for group, peak, factor in zip(
+            scheduler.optimizer.param_groups, scheduler.base_lrs, scheduler.lr_lambdas, strict=True
+        ):
+            group["lr"] = peak * factor(scheduler.last_epoch)
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         total = self.loss(batch)

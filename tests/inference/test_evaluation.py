@@ -1,0 +1,134 @@
+"""Scores of a bundle against scores worked out one example at a time."""
+
+import math
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+from transformer.data.config import ParallelTextConfig, PlainTextConfig
+from transformer.inference.evaluation import evaluate_language_model, evaluate_translation
+from transformer.inference.generator import Generator
+from transformer.inference.split import score_split
+from transformer.inference.translator import Translator
+from transformer.metrics.text import all_scores
+
+SOURCES = ["abc def", "", "ghi", "a b c d e f g h i k l m n o p", "xyz"]
+REFERENCES = ["cba", "x", "ihg ihg ihg ihg ihg ihg ihg ihg", "", "zyx zyx"]
+
+
+def _loss_one_by_one(bundle, room):
+    total, count = 0.0, 0
+    for source, reference in zip(SOURCES, REFERENCES, strict=True):
+        source_ids = [*bundle.source_tokenizer.encode(source)[:room], 2]
+        target_ids = bundle.target_tokenizer.encode(reference)[:room]
+        logits = bundle.model(torch.tensor([source_ids]), torch.tensor([[1, *target_ids]]))[0]
+        total += float(F.cross_entropy(logits, torch.tensor([*target_ids, 2]), reduction="sum"))
+        count += len(target_ids) + 1
+    return total / count
+
+
+@pytest.mark.parametrize("max_tokens_per_batch", [1, 30, 10_000])
+def test_translation_scores(tiny_bundle, max_tokens_per_batch):
+    bundle = tiny_bundle("encoder_decoder", dropout=0.5)
+    bundle.model.train()  # scores are those of evaluation mode
+    translator = Translator(bundle)
+    evaluation = evaluate_translation(translator, SOURCES, REFERENCES, max_tokens_per_batch=max_tokens_per_batch)
+    assert bundle.model.training
+    assert evaluation.outputs == translator.translate(SOURCES)
+    assert evaluation.outputs[1] == ""
+    scores = {score.name: score.value for score in evaluation.scores}
+    assert list(scores) == ["bleu", "chrf", "exact_match", "loss", "perplexity"]
+    bundle.model.eval()
+    with torch.no_grad():
+        loss = _loss_one_by_one(bundle, room=23)  # of 24 positions; the longest reference has 31 characters
+    assert scores["loss"] == pytest.approx(loss, rel=1e-5)
+    assert scores["perplexity"] == pytest.approx(math.exp(loss), rel=1e-4)
+    assert evaluation.scores[:3] == all_scores(evaluation.outputs, REFERENCES)
+
+
+def test_perfect_references_score_full_marks(tiny_bundle):
+    translator = Translator(tiny_bundle("encoder_decoder"))
+    references = translator.translate(SOURCES)
+    scores = {score.name: score.value for score in evaluate_translation(translator, SOURCES, references).scores}
+    assert scores["exact_match"] == 100.0
+    assert scores["chrf"] == pytest.approx(100.0)
+
+
+@pytest.mark.parametrize("mark_documents", [False, True])
+@pytest.mark.parametrize("max_tokens_per_batch", [1, 20, 4096])
+def test_language_model_scores(tiny_bundle, mark_documents, max_tokens_per_batch):
+    """Every token but the first is scored once, from the tokens of its window only."""
+    bundle = tiny_bundle("decoder_only", max_length=7, dropout=0.5, mark_documents=mark_documents)
+    bundle.model.train()
+    texts = ["abc def ghi äöü", "", "xyz xyz"]
+    scores = evaluate_language_model(Generator(bundle), texts, max_tokens_per_batch=max_tokens_per_batch)
+    assert bundle.model.training
+    bundle.model.eval()
+    ids = []
+    for text in texts:
+        encoded = bundle.target_tokenizer.encode(text)
+        ids += [1, *encoded, 2] if mark_documents else encoded
+    assert len(ids) == (28 if mark_documents else 22)
+    total = 0.0
+    with torch.no_grad():
+        for place in range(1, len(ids)):
+            window = (place - 1) // 7 * 7
+            logits = bundle.model(torch.tensor([ids[window:place]]))[0, -1]
+            total += float(F.cross_entropy(logits, torch.tensor(ids[place])))
+    values = {score.name: score.value for score in scores}
+    assert values["loss"] == pytest.approx(total / (len(ids) - 1), rel=1e-5)
+    assert values["perplexity"] == pytest.approx(math.exp(total / (len(ids) - 1)), rel=1e-4)
+    assert values["bits_per_byte"] == pytest.approx(total / math.log(2) / 25, rel=1e-5)  # three letters of two bytes
+
+
+@pytest.mark.parametrize("texts", [[], [""], ["a"], ["", "a"]])
+def test_too_little_text_is_refused(tiny_bundle, texts):
+    with pytest.raises(ValueError, match="must be at least 2 tokens to score, but there are [01]"):
+        evaluate_language_model(Generator(tiny_bundle("decoder_only")), texts)
+
+
+@pytest.fixture
+def files(tmp_path):
+    for name, lines in (("validation", 2), ("test", 4)):
+        (tmp_path / f"{name}.a").write_text("abc\n" * lines)
+        (tmp_path / f"{name}.b").write_text("cba\n" * lines)
+    return tmp_path
+
+
+def _pairs(folder, **test):
+    return ParallelTextConfig(
+        folder=str(folder), train_source="test.a", train_target="test.b", validation_source="validation.a",
+        validation_target="validation.b", **test,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(("split", "has_test", "used", "lines"), [("test", True, "test", 4), ("test", False, "validation", 2),
+                                                                   ("validation", True, "validation", 2)])  # fmt: skip
+def test_a_split_of_pairs(tiny_bundle, files, split, has_test, used, lines):
+    bundle = tiny_bundle("encoder_decoder")
+    data = _pairs(files, test_source="test.a", test_target="test.b") if has_test else _pairs(files)
+    scored = score_split(bundle, data, split)
+    assert scored.split == used
+    assert scored.sources == ["abc"] * lines
+    assert scored.references == ["cba"] * lines
+    assert scored.outputs == Translator(bundle).translate(["abc"] * lines)
+    assert scored.scores == evaluate_translation(Translator(bundle), ["abc"] * lines, ["cba"] * lines).scores
+
+
+@pytest.mark.parametrize(("split", "test", "used", "text"), [("test", "test.a", "test", "abc\n" * 4), ("test", None, "validation", "abc\n" * 2),
+                                                              ("validation", "test.a", "validation", "abc\n" * 2)])  # fmt: skip
+def test_a_split_of_texts(tiny_bundle, files, split, test, used, text):
+    bundle = tiny_bundle("decoder_only")
+    data = PlainTextConfig(folder=str(files), train="test.b", validation="validation.a", test=test)
+    scored = score_split(bundle, data, split)
+    assert (scored.split, scored.outputs) == (used, [])
+    assert scored.scores == evaluate_language_model(Generator(bundle), [text], max_tokens_per_batch=2048)
+
+
+def test_data_of_the_other_kind_is_refused(tiny_bundle, files):
+    texts = PlainTextConfig(folder=str(files), train="test.a", validation="validation.a")
+    with pytest.raises(ValueError, match="translates and needs sentence pairs, but `data.name` is plain_text"):
+        score_split(tiny_bundle("encoder_decoder"), texts, "test")
+    with pytest.raises(ValueError, match="is a language model and needs texts, but `data.name` is parallel_text"):
+        score_split(tiny_bundle("decoder_only"), _pairs(files), "test")

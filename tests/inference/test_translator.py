@@ -1,0 +1,124 @@
+"""Translating texts with a bundle of random weights."""
+
+import logging
+import random
+
+import pytest
+import torch
+
+from transformer.bundle import Bundle, save_bundle
+from transformer.data.config import CharConfig
+from transformer.data.tokenizer import Tokenizer
+from transformer.decoding.config import BeamConfig, GreedyConfig, SampleConfig
+from transformer.inference.translator import Translator
+from transformer.models.stepping import output_limits
+
+GREEDY = GreedyConfig(name="greedy")
+SEARCHES = pytest.mark.parametrize(
+    "decoding",
+    [GREEDY, BeamConfig(name="beam", size=3), SampleConfig(name="sample", temperature=1.5, seed=4)],
+    ids=["greedy", "beam", "sample"],
+)
+
+
+def _lines(count, seed=0):
+    generator = random.Random(seed)
+    return ["".join(generator.choices("abcdefgh ", k=generator.randint(1, 22))) + "x" for _ in range(count)]
+
+
+@SEARCHES
+def test_a_line_does_not_depend_on_the_others(tiny_bundle, decoding):
+    translator, lines = Translator(tiny_bundle("encoder_decoder")), _lines(12)
+    together = translator.translate(lines, decoding)
+    assert len(set(together)) > 6
+    assert translator.translate(lines, decoding, max_tokens_per_batch=1) == together
+    assert translator.translate(lines, decoding, max_tokens_per_batch=50) == together
+    for number in range(12):
+        assert translator.translate([lines[number]], decoding, first_line=number + 1) == [together[number]]
+    with_blanks = [text for line in lines for text in (line, "", " ")]
+    if decoding.name != "sample":  # there the number of a line decides its draws
+        assert translator.translate(lines[::-1], decoding) == together[::-1]
+        assert translator.translate(with_blanks, decoding)[::3] == together
+    assert translator.translate(with_blanks, decoding)[1::3] == [""] * 12
+
+
+def test_greedy_translation_equals_a_loop_without_cache_or_batch(tiny_bundle):
+    bundle = tiny_bundle("encoder_decoder")
+    lines = _lines(6, seed=1)
+    outputs = Translator(bundle).translate(lines, GREEDY)
+    for line, output in zip(lines, outputs, strict=True):
+        source = [*bundle.source_tokenizer.encode(line), 2]
+        target = [1]
+        for _ in range(min(20 + 2 * len(source), 24)):
+            token = int(bundle.model(torch.tensor([source]), torch.tensor([target]))[0, -1].argmax())
+            if token == 2:
+                break
+            target.append(token)
+        assert bundle.target_tokenizer.decode(target[1:]) == output
+
+
+def test_output_limits_depend_on_each_source_alone():
+    mask = torch.tensor([[True] * 3 + [False] * 9, [True] * 12])
+    assert output_limits(mask, 1000) == [26, 44]
+    assert output_limits(mask, 30) == [26, 30]
+
+
+def test_the_bundles_search_is_the_default(tiny_bundle):
+    decoding = {"name": "greedy", "max_new_tokens": 2}
+    translator = Translator(tiny_bundle("encoder_decoder", decoding=decoding))
+    lines = _lines(4)
+    assert translator.translate(lines) == [output[:2] for output in translator.translate(lines, GREEDY)]
+
+
+@pytest.mark.parametrize("blank", ["", " ", "\t", "\u00a0 \u2003", "\u2028"])
+def test_blank_for_blank(tiny_bundle, blank):
+    translator = Translator(tiny_bundle("encoder_decoder"))
+    assert translator.translate([blank]) == [""]
+    assert translator.translate([blank, "abc", blank]) == ["", *translator.translate(["abc"]), ""]
+
+
+def test_no_line_gives_no_line(tiny_bundle):
+    assert Translator(tiny_bundle("encoder_decoder")).translate([]) == []
+
+
+def test_an_over_long_source_is_cut_and_said_so(tiny_bundle, caplog):
+    translator = Translator(tiny_bundle("encoder_decoder", max_length=8))
+    lines = ["abcdefg", "abcdefgh", "hgfedcbaabc"]
+    with caplog.at_level(logging.WARNING):
+        outputs = translator.translate(["", *lines], first_line=100)
+    assert caplog.messages == [
+        "line 102 has 8 tokens and is cut to the model's 7.",
+        "line 103 has 11 tokens and is cut to the model's 7.",
+    ]
+    assert outputs == ["", *translator.translate(["abcdefg", "abcdefg", "hgfedcb"])]
+
+
+def test_a_line_break_in_an_output_becomes_a_space(tiny_bundle):
+    outputs = []
+    for seed in range(6):
+        outputs += Translator(tiny_bundle("encoder_decoder", characters="\n", seed=seed)).translate(["\n a", "a\n", "b"])
+    assert any(" " in output for output in outputs)  # no other token is written as a space
+    assert not any("\n" in output for output in outputs)
+
+
+def test_separate_vocabularies(tiny_bundle):
+    joint = tiny_bundle("encoder_decoder")
+    target = Tokenizer.train(CharConfig(), ["uvwxyz"])
+    model = type(joint.model)(joint.model.config, joint.source_tokenizer.vocab_size, target.vocab_size).eval()
+    translator = Translator(Bundle(joint.config, model, joint.source_tokenizer, target))
+    output = translator.translate(["abc"])[0].replace("<unk>", "")
+    assert output
+    assert set(output) <= set("uvwxyz")
+
+
+def test_a_language_model_is_refused(tiny_bundle):
+    with pytest.raises(ValueError, match="holds a language model; use transformer-generate"):
+        Translator(tiny_bundle("decoder_only"))
+
+
+def test_load(tiny_bundle, tmp_path):
+    bundle = tiny_bundle("encoder_decoder")
+    save_bundle(tmp_path / "bundle", bundle, "card")
+    assert Translator.load(tmp_path / "bundle").translate(_lines(3)) == Translator(bundle).translate(_lines(3))
+    with pytest.raises(ValueError, match="is not a bundle: it has no config.json"):
+        Translator.load(tmp_path)
