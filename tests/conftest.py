@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
@@ -85,7 +85,7 @@ def random_table() -> Callable[[int, int, float], Callable[[str], list[float]]]:
 def tiny_bundle() -> Callable[..., Bundle]:
     """Make a bundle with seeded random weights and one tokenizer of characters for both sides.
 
-    ``settings`` change the model, which is untied and its weights large: it then has opinions that differ with its input.
+    ``settings`` change the model, which is untied and has large weights, so that its answers differ with its input.
     """
 
     def make(name: str, *, seed: int = 0, characters: str = LETTERS, decoding: Any = None,
@@ -174,3 +174,45 @@ def run_settings(tmp_path: Path) -> Callable[..., dict[str, Any]]:
         return plain
 
     return make
+
+
+class CommandResult(NamedTuple):
+    """Exit status and what was written."""
+
+    status: int
+    out: str
+    err: str
+
+
+@pytest.fixture
+def run_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Iterator[Callable[..., CommandResult]]:
+    """Run a Hydra command in this process and an empty folder: ``run_command(main, *arguments)``."""
+    from hydra.core.global_hydra import GlobalHydra
+    from hydra.core.hydra_config import HydraConfig
+
+    folder = tmp_path / "cwd"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("HYDRA_FULL_ERROR", "1")
+    names = ("root", "transformer", "lightning.pytorch", "lightning.fabric", "datasets")
+    loggers = [logging.getLogger(name) for name in names]
+    before = [(logger.handlers[:], logger.propagate, logger.level) for logger in loggers]
+
+    def run(main: Callable[[], None], *arguments: str) -> CommandResult:
+        monkeypatch.setattr("sys.argv", ["command", *arguments])
+        capsys.readouterr()
+        status = 0
+        try:
+            main()
+        except SystemExit as end:
+            status = end.code if isinstance(end.code, int) else 1
+        return CommandResult(status, *capsys.readouterr())
+
+    yield run
+    GlobalHydra.instance().clear()
+    HydraConfig.instance().cfg = None
+    for logger, (handlers, propagate, level) in zip(loggers, before, strict=True):
+        logger.handlers, logger.propagate = handlers, propagate
+        logger.setLevel(level)

@@ -80,19 +80,21 @@ def test_CKPT_01_a_tied_tensor_may_stand_under_either_name_or_both(tmp_path, sto
 
 def test_CKPT_01_without_any_of_its_names_a_tied_tensor_is_missing(tmp_path):
     _write(tmp_path / "weights", _model(tied=True), without=TIED)
-    with pytest.raises(ValueError, match="lacks `embedding.weight`, which the model needs"):
+    with pytest.raises(ValueError, match=r"lacks `embedding.weight`, which the model needs"):
         load_weights(_model(tied=True), tmp_path / "weights")
 
 
 def test_CKPT_01_a_tied_file_does_not_fill_an_untied_model(tmp_path):
     _write(tmp_path / "weights", _model(tied=True))
-    with pytest.raises(ValueError, match="lacks `output.weight`, which the model needs"):
+    with pytest.raises(ValueError, match=r"lacks `output.weight`, which the model needs"):
         load_weights(_model(tied=False), tmp_path / "weights")
 
 
 def test_CKPT_01_an_untied_file_does_not_fill_a_tied_model(tmp_path):
     _write(tmp_path / "weights", _model(tied=False))
-    with pytest.raises(ValueError, match="`embedding.weight` and `output.weight` are tied in the model, but differ in"):
+    with pytest.raises(
+        ValueError, match=r"`embedding.weight` and `output.weight` are tied in the model, but differ in"
+    ):
         load_weights(_model(tied=True), tmp_path / "weights")
 
 

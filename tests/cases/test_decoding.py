@@ -235,7 +235,7 @@ def _logits_of_a_run(bundle, prompts, steps=5):
     return torch.stack(rows)
 
 
-class _Interrupted(Exception):
+class InterruptedRunError(Exception):
     pass
 
 
@@ -258,12 +258,12 @@ def test_DEC_10_nothing_is_left_of_an_earlier_call(tiny_bundle):
 
     def interrupt(logits_MV, examples):
         if next(steps) == 3:
-            raise _Interrupted
+            raise InterruptedRunError
         return logits_MV.argmax(-1)
 
     prompt_BL = torch.tensor([short])
     session = ContinuationSteps(used.model, prompt_BL, torch.ones_like(prompt_BL, dtype=torch.bool))
-    with pytest.raises(_Interrupted):
+    with pytest.raises(InterruptedRunError):
         step_by_step(session, interrupt, eos_id=-1, limits=[9])
     assert (_logits_of_a_run(used, [long]) - fresh["long"]).abs().max() < 1e-5
 

@@ -84,7 +84,7 @@ def test_language_model_scores(tiny_bundle, mark_documents, max_tokens_per_batch
 
 @pytest.mark.parametrize("texts", [[], [""], ["a"], ["", "a"]])
 def test_too_little_text_is_refused(tiny_bundle, texts):
-    with pytest.raises(ValueError, match="must be at least 2 tokens to score, but there are [01]"):
+    with pytest.raises(ValueError, match=r"must be at least 2 tokens to score, but there are [01]"):
         evaluate_language_model(Generator(tiny_bundle("decoder_only")), texts)
 
 
@@ -103,8 +103,10 @@ def _pairs(folder, **test):
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(("split", "has_test", "used", "lines"), [("test", True, "test", 4), ("test", False, "validation", 2),
-                                                                   ("validation", True, "validation", 2)])  # fmt: skip
+@pytest.mark.parametrize(
+    ("split", "has_test", "used", "lines"),
+    [("test", True, "test", 4), ("test", False, "validation", 2), ("validation", True, "validation", 2)],
+)
 def test_a_split_of_pairs(tiny_bundle, files, split, has_test, used, lines):
     bundle = tiny_bundle("encoder_decoder")
     data = _pairs(files, test_source="test.a", test_target="test.b") if has_test else _pairs(files)
@@ -116,19 +118,21 @@ def test_a_split_of_pairs(tiny_bundle, files, split, has_test, used, lines):
     assert scored.scores == evaluate_translation(Translator(bundle), ["abc"] * lines, ["cba"] * lines).scores
 
 
-@pytest.mark.parametrize(("split", "test", "used", "text"), [("test", "test.a", "test", "abc\n" * 4), ("test", None, "validation", "abc\n" * 2),
-                                                              ("validation", "test.a", "validation", "abc\n" * 2)])  # fmt: skip
-def test_a_split_of_texts(tiny_bundle, files, split, test, used, text):
+@pytest.mark.parametrize(
+    ("split", "test", "used", "lines"),
+    [("test", "test.a", "test", 4), ("test", None, "validation", 2), ("validation", "test.a", "validation", 2)],
+)
+def test_a_split_of_texts(tiny_bundle, files, split, test, used, lines):
     bundle = tiny_bundle("decoder_only")
     data = PlainTextConfig(folder=str(files), train="test.b", validation="validation.a", test=test)
     scored = score_split(bundle, data, split)
     assert (scored.split, scored.outputs) == (used, [])
-    assert scored.scores == evaluate_language_model(Generator(bundle), [text], max_tokens_per_batch=2048)
+    assert scored.scores == evaluate_language_model(Generator(bundle), ["abc\n" * lines], max_tokens_per_batch=2048)
 
 
 def test_data_of_the_other_kind_is_refused(tiny_bundle, files):
     texts = PlainTextConfig(folder=str(files), train="test.a", validation="validation.a")
-    with pytest.raises(ValueError, match="translates and needs sentence pairs, but `data.name` is plain_text"):
+    with pytest.raises(ValueError, match=r"translates and needs sentence pairs, but `data.name` is plain_text"):
         score_split(tiny_bundle("encoder_decoder"), texts, "test")
-    with pytest.raises(ValueError, match="is a language model and needs texts, but `data.name` is parallel_text"):
+    with pytest.raises(ValueError, match=r"is a language model and needs texts, but `data.name` is parallel_text"):
         score_split(tiny_bundle("decoder_only"), _pairs(files), "test")

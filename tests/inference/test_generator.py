@@ -101,7 +101,8 @@ def test_a_prompt_that_just_fits_is_left_alone(tiny_bundle, caplog):
     generator = Generator(tiny_bundle("decoder_only", max_length=8))
     with caplog.at_level(logging.WARNING):
         for max_new_tokens, length in ((1, 8), (2, 7), (5, 4), (None, 4)):
-            [output] = generator.generate(["abcdefgh"[:length]], GreedyConfig(name="greedy", max_new_tokens=max_new_tokens))
+            decoding = GreedyConfig(name="greedy", max_new_tokens=max_new_tokens)
+            [output] = generator.generate(["abcdefgh"[:length]], decoding)
             assert output
     assert caplog.messages == []
 

@@ -131,10 +131,11 @@ def explain_validation(error: ValidationError, kind: type[BaseModel], plain: Any
                 sentences.append(f"{name}: {message}" if name else message)
             case "missing":
                 sentences.append(f"`{name}` must be given, but is missing.")
-            case "union_tag_invalid" | "union_tag_not_found":
-                expected = detail.get("ctx", {}).get("expected_tags", "one of the known kinds")
+            case "union_tag_not_found":
+                sentences.append(f"`{name}.name` must be given, but is missing.")
+            case "union_tag_invalid":
                 given = detail["input"].get("name") if isinstance(detail["input"], dict) else detail["input"]
-                sentences.append(f"`{name}.name` must be one of {expected}, but is {given!r}.")
+                sentences.append(f"`{name}.name` must be one of {detail['ctx']['expected_tags']}, but is {given!r}.")
             case _:
                 expected = detail["msg"].removeprefix("Input should be ")
                 sentences.append(f"`{name}` must be {expected}, but is {detail['input']!r}.")

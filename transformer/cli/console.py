@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from rich.console import Console
 
-USAGE_ERROR = 2
+USAGE_ERROR, INTERRUPTED = 2, 130
 
 
 def messages() -> Console:
@@ -42,9 +42,11 @@ def is_main_process() -> bool:
 
 @contextmanager
 def one_line_errors() -> Iterator[None]:
-    """A ValueError is the user's business: print its sentence and end with status 2."""
+    """A ValueError is the user's business: print its sentence and end with status 2. Ctrl-C ends with status 130."""
     try:
         yield
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(USAGE_ERROR)
+    except KeyboardInterrupt:
+        sys.exit(INTERRUPTED)

@@ -23,7 +23,8 @@ def generate(
         str | None, typer.Option(help="One prompt, instead of reading any; may contain line breaks.")
     ] = None,
     max_new_tokens: Annotated[
-        int | None, typer.Option(min=0, help="Tokens per continuation at most. [default: as many as fit the model]")
+        int | None,
+        typer.Option(min=0, help="Tokens per continuation at most.", show_default="as many as fit the model"),
     ] = None,
     temperature: Annotated[
         float, typer.Option(min=0.0, help="Divides the logits; 0 always takes the most probable token.")

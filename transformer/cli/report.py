@@ -63,7 +63,9 @@ def samples(scored: SplitScores) -> Table:
 
 def model_card(result: RunResult, config: TrainConfig, scored: SplitScores) -> str:
     """The bundle's README: what the model is, its scores, and the command that makes it again."""
-    rows = "\n".join(f"| {score.name} | {score.value:.4f} | `{score.signature}` |" for score in scored.scores)
+    # A bar inside a cell would end it.
+    hows = {score.name: score.signature.replace("|", "\\|") for score in scored.scores}
+    rows = "\n".join(f"| {score.name} | {score.value:.4f} | `{hows[score.name]}` |" for score in scored.scores)
     if config.is_translation:
         use = "echo 'a sentence' | transformer-translate FOLDER"
         languages = f"{getattr(config.data, 'source_language', '')} to {getattr(config.data, 'target_language', '')}"

@@ -8,12 +8,11 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from transformer.cli.compose import config_folder, parse
-from transformer.cli.console import USAGE_ERROR, is_main_process, messages, one_line_errors, set_up_logging
+from transformer.cli.console import INTERRUPTED, USAGE_ERROR, is_main_process, messages, one_line_errors, set_up_logging
 from transformer.cli.entry import start
 from transformer.training.config import TrainConfig
 
 CONFIG, BUNDLE = "config.yaml", "bundle"
-INTERRUPTED = 130
 # What a run's own config.yaml needs of Hydra besides: it holds the run's settings only.
 HYDRA_SETTINGS = ["hydra.output_subdir=null", "hydra/job_logging=none", "hydra/hydra_logging=none"]
 AGAIN = "hydra.run.dir='runs/again/${now:%Y-%m-%d_%H-%M-%S}'"

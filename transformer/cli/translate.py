@@ -18,13 +18,13 @@ def translate(
     bundle: Annotated[Path, typer.Argument(help="Folder of a trained translation model.", show_default=False)],
     files: Annotated[list[Path] | None, typer.Argument(help="Text files, plain or .gz; none: standard input.")] = None,
     beam_size: Annotated[
-        int | None, typer.Option(min=1, help="Beginnings kept; 1 is greedy. [default: the bundle's search]")
+        int | None, typer.Option(min=1, help="Beginnings kept; 1 is greedy.", show_default="the bundle's search")
     ] = None,
     length_penalty: Annotated[
-        float | None, typer.Option(min=0.0, help="Exponent of the length normalisation. [default: 1]")
+        float | None, typer.Option(min=0.0, help="Exponent of the length normalisation.", show_default="1")
     ] = None,
     max_new_tokens: Annotated[
-        int | None, typer.Option(min=0, help="Tokens per translation at most. [default: 20 + 2 per source token]")
+        int | None, typer.Option(min=0, help="Tokens per translation at most.", show_default="20 + 2 per source token")
     ] = None,
     max_tokens_per_batch: Annotated[int, typer.Option(min=1, help="Padded source tokens searched at once.")] = 2048,
     lines_at_once: Annotated[

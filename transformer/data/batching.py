@@ -133,8 +133,8 @@ class LengthBucketBatches:
 class WindowBatches:
     """Batches of windows of a token stream, from a random offset and in an order shuffled for every epoch.
 
-    A window is named by the position of its first token. Windows of one epoch do not overlap; the offset, up to a
-    window, lets other tokens stand at the borders, and in the parts before and after all windows, in the next epoch.
+    A window is named by the position of its first token. Windows of one epoch do not overlap; the offset, less than two
+    windows, lets other tokens stand at the borders, and before and after all windows, in the next epoch.
     """
 
     def __init__(self, num_tokens: int, window: int, rows: int, *, seed: int, ranks: int) -> None:

@@ -72,6 +72,9 @@ class ProgressReport(Callback):
         self._bar = self._progress.add_task("", total=total, completed=trainer.global_step, state="")
         self._mark = time.perf_counter()
 
+    def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer) -> None:
+        self._rate = optimizer.param_groups[0]["lr"]  # at the end of the batch it is the next update's
+
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
@@ -117,6 +120,12 @@ class ProgressReport(Callback):
             self.console.print(table, markup=False)
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
+        self._stop()
+
+    def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
+        self._stop()  # Lightning calls no teardown then
+
+    def _stop(self) -> None:
         if self._progress is not None:
             self._progress.stop()
             self._progress = None

@@ -2,7 +2,10 @@
 
 import os
 import signal
+import threading
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -75,13 +78,17 @@ class LastCheckpoint(Checkpoint):
         self.interrupted = False
         self._previous_handler: Any = None
 
-    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+    @contextmanager
+    def catching_interrupts(self) -> Iterator[None]:
+        """Ctrl-C means this while a run goes on. In another thread than the main one it keeps its meaning."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
         self._previous_handler = signal.signal(signal.SIGINT, self._on_interrupt)
-
-    def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
-        if self._previous_handler is not None:
+        try:
+            yield
+        finally:  # no hook: Lightning puts back what it found after calling them
             signal.signal(signal.SIGINT, self._previous_handler)
-            self._previous_handler = None
 
     def _on_interrupt(self, signum: int, frame: FrameType | None) -> None:
         self.interrupted = True

@@ -89,6 +89,7 @@ def draw_curve(history: list[dict[str, float]], path: Path, *, title: str) -> No
         scores.set(ylabel="BLEU", ylim=(0, 100))
         more_handles, more_labels = scores.get_legend_handles_labels()
         handles, labels = handles + more_handles, labels + more_labels
-    losses.legend(handles, labels, loc="center right")
+    if handles:
+        losses.legend(handles, labels, loc="center right")
     figure.savefig(path, dpi=120)
     pyplot.close(figure)

@@ -14,6 +14,7 @@ from transformer.training.config import TrainConfig
 from transformer.training.task import Sample, Task
 
 SAMPLE_TOKENS = 100
+SHOWN_CHARACTERS = 150  # of a prompt
 
 
 class LanguageModelTask(Task):
@@ -61,4 +62,6 @@ class LanguageModelTask(Task):
             limits=[min(SAMPLE_TOKENS, room - prompt_1L.shape[1] + 1)],
             lines=[number],
         )
-        return Sample(self.tokenizer.decode(prompt_1L[0].tolist()), self.tokenizer.decode(hypothesis.tokens), None)
+        prompt = self.tokenizer.decode(prompt_1L[0].tolist())
+        shown = prompt if len(prompt) <= SHOWN_CHARACTERS else f"… {prompt[-SHOWN_CHARACTERS:]}"
+        return Sample(shown, self.tokenizer.decode(hypothesis.tokens), None)

@@ -68,6 +68,11 @@ def train(config: TrainConfig, folder: Path, console: Console, *, resume: bool =
     parts = build_parts(config, folder)
     keep_best, *stopping = best_and_stopping(config, checkpoints)
     assert isinstance(keep_best, ModelCheckpoint)
+    keep_last = LastCheckpoint(
+        checkpoints,
+        every_n_steps=config.checkpoint.every_n_steps,
+        validate_every_n_steps=config.validation.every_n_steps,
+    )
     trainer = build_trainer(
         config,
         folder,
@@ -77,14 +82,10 @@ def train(config: TrainConfig, folder: Path, console: Console, *, resume: bool =
             ValidateAtEnd(),
             *stopping,
             keep_best,
-            LastCheckpoint(
-                checkpoints,
-                every_n_steps=config.checkpoint.every_n_steps,
-                validate_every_n_steps=config.validation.every_n_steps,
-            ),
+            keep_last,
         ],
     )
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), keep_last.catching_interrupts():
         # The loader is a list lookup: more workers than asked for would not help.
         warnings.filterwarnings("ignore", ".*does not have many workers.*")
         # A resumed run finds its own checkpoints.

@@ -1,0 +1,107 @@
+"""From command lines to settings."""
+
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+from transformer.cli.compose import (
+    SettingsError,
+    allow_new_keys,
+    compose_all,
+    config_folder,
+    expand,
+    parse,
+)
+from transformer.training.config import TrainConfig
+
+
+def composed(*overrides: str, other: Path | None = None) -> TrainConfig:
+    [job] = compose_all(config_folder(), "train", allow_new_keys(overrides, config_folder()), other)
+    return parse(TrainConfig, job)
+
+
+def test_the_folder_of_the_yaml_files_is_found() -> None:
+    assert (config_folder() / "train.yaml").is_file()
+    assert (config_folder() / "experiment" / "phrases_en_de.yaml").is_file()
+
+
+@pytest.mark.parametrize(
+    ("given", "changed"),
+    [
+        ("model.qk_norm=true", "++model.qk_norm=true"),
+        ("seed=3", "++seed=3"),
+        ("model=lm_tiny", "model=lm_tiny"),
+        ("experiment=python_docs", "experiment=python_docs"),
+        ("hydra.run.dir=here", "hydra.run.dir=here"),
+        ("hydra/job_logging=none", "hydra/job_logging=none"),
+        ("+seed=3", "+seed=3"),
+        ("++seed=3", "++seed=3"),
+        ("~early_stopping", "~early_stopping"),
+    ],
+)
+def test_settings_that_no_file_mentions_can_be_changed(given: str, changed: str) -> None:
+    assert allow_new_keys([given], config_folder()) == [changed]
+
+
+def test_a_setting_that_no_file_mentions_takes_effect() -> None:
+    assert composed().model.qk_norm is False
+    assert composed("model.qk_norm=true").model.qk_norm is True
+    assert composed("early_stopping.patience=2").early_stopping.patience == 2
+
+
+def test_a_setting_can_be_removed() -> None:
+    config = composed("~tokenizer.vocab_size")
+    assert config.tokenizer.vocab_size == 8000  # its own default, neither the group's nor the experiment's
+
+
+def test_sweeps_are_the_product_of_their_values() -> None:
+    assert expand(["a=1", "b=1,2", "c=x,y"]) == [
+        ["a=1", "b=1", "c=x"],
+        ["a=1", "b=1", "c=y"],
+        ["a=1", "b=2", "c=x"],
+        ["a=1", "b=2", "c=y"],
+    ]
+    assert expand(["a=[1,2]", "b='1,2'"]) == [["a=[1,2]", "b='1,2'"]]
+    assert expand(["a=range(1,4)"]) == [["a=1"], ["a=2"], ["a=3"]]
+    assert expand(["++a=1,2"]) == [["++a=1"], ["++a=2"]]
+
+
+@pytest.mark.parametrize("override", ["a", "a=[1", "a={"])
+def test_what_is_no_override_is_refused(override: str) -> None:
+    with pytest.raises(SettingsError) as caught:
+        expand([override])
+    assert "\n" not in str(caught.value)
+
+
+def test_every_mistake_has_its_sentence() -> None:
+    plain = OmegaConf.to_container(OmegaConf.create(composed().to_plain()))
+    assert isinstance(plain, dict)
+    plain["modle"] = plain["model"]
+    del plain["scheduler"]["name"]
+    plain["trainer"]["strategy"] = "dpp"
+    plain["optimizer"]["betas"] = [0.9, 1.0]
+    with pytest.raises(SettingsError) as caught:
+        parse(TrainConfig, OmegaConf.create(plain))
+    assert set(str(caught.value).splitlines()) == {
+        "`modle` is not a setting; did you mean `model`?",
+        "`scheduler.name` must be given, but is missing.",
+        "`trainer.strategy` must be 'auto' or 'ddp', but is 'dpp'.",
+        "`optimizer.betas.1` must be less than 1, but is 1.0.",
+    }
+
+
+def test_own_yaml_files_are_found_and_may_use_the_given_ones(tmp_path: Path) -> None:
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "mine.yaml").write_text(
+        "# @package _global_\ndefaults:\n  - override /model: mine\n\nseed: 7\n", encoding="utf-8"
+    )
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "mine.yaml").write_text(
+        "name: encoder_decoder\nnum_encoder_layers: 1\nnum_decoder_layers: 2\nd_model: 8\nnum_heads: 2\nmax_length: 9",
+        encoding="utf-8",
+    )
+    config = composed("experiment=mine", other=tmp_path)
+    assert (config.seed, config.model.num_decoder_layers, config.model.max_length) == (7, 2, 9)
+    with pytest.raises(SettingsError, match="`experiment` must be one of "):
+        composed("experiment=mine")

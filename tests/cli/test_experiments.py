@@ -1,0 +1,109 @@
+"""Every YAML file composes to settings, and every experiment trains."""
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import DictConfig, OmegaConf
+
+from transformer.cli import train
+from transformer.cli.compose import compose_all, config_folder, parse
+from transformer.cli.evaluate import EvaluateConfig
+from transformer.config import Config
+from transformer.training.config import TrainConfig
+
+CONFIGS = config_folder()
+GROUPS = {folder.name for folder in CONFIGS.iterdir() if folder.is_dir()}
+EXPERIMENTS = sorted(path.stem for path in (CONFIGS / "experiment").glob("*.yaml"))
+TEXTS = {"python_docs", "tinyshakespeare", "plain_text", "hub_text"}
+# The experiment that an option suits, by group; None stands for all other options of the group.
+SUITED: dict[str, dict[str | None, str]] = {
+    "data": {None: "multi30k_en_de", **dict.fromkeys(TEXTS, "python_docs")},
+    "model": {
+        None: "multi30k_en_de",
+        **dict.fromkeys(("lm_char", "lm_tiny", "lm_small", "llama_tiny"), "python_docs"),
+    },
+    "tokenizer": {None: "multi30k_en_de", "char": "tinyshakespeare_char", "byte": "tinyshakespeare_char"},
+    "scheduler": {None: "multi30k_en_de", "warmup_stable_decay": "phrases_en_de", "cosine": "python_docs"},
+    "optimizer": {None: "phrases_en_de"},
+    "trainer": {None: "phrases_en_de"},
+    "logger": {None: "phrases_en_de"},
+    "decoding": {None: "python_docs"},
+}
+OPTIONS = sorted((group, path.stem) for group in SUITED for path in (CONFIGS / group).glob("*.yaml"))
+
+
+def settings(kind: type[Config], name: str, *overrides: str) -> tuple[Any, DictConfig]:
+    """Settings composed from choices, with something for everything that a user must give."""
+    [composed] = compose_all(CONFIGS, name, overrides, None)
+    given = [f"{key}={key}" for key in OmegaConf.missing_keys(composed)]
+    [composed] = compose_all(CONFIGS, name, [*overrides, *given], None)
+    return parse(kind, composed), composed
+
+
+def test_every_group_is_covered() -> None:
+    assert {*SUITED, "experiment"} == GROUPS
+    assert len(EXPERIMENTS) >= 4
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_every_experiment_composes_and_names_its_command(experiment: str) -> None:
+    settings(TrainConfig, "train", f"experiment={experiment}")
+    text = (CONFIGS / "experiment" / f"{experiment}.yaml").read_text(encoding="utf-8")
+    command = "transformer-train" if experiment == "phrases_en_de" else f"transformer-train experiment={experiment}"
+    assert f"#   {command}" in text
+
+
+@pytest.mark.parametrize(("group", "option"), OPTIONS, ids=[f"{group}-{option}" for group, option in OPTIONS])
+def test_every_option_composes_with_the_experiment_that_it_suits(group: str, option: str) -> None:
+    experiment = SUITED[group].get(option, SUITED[group][None])
+    config, composed = settings(TrainConfig, "train", f"experiment={experiment}", f"{group}={option}")
+    own = OmegaConf.load(CONFIGS / group / f"{option}.yaml")
+    assert isinstance(own, DictConfig)
+    if group == "logger":
+        assert [logger.name for logger in config.loggers] == ([] if option == "none" else [option])
+        return
+    assert "name" not in own or getattr(config, group).name == own.name
+    # What the option says is what the run gets, unless the experiment says something else.
+    by_experiment = OmegaConf.load(CONFIGS / "experiment" / f"{experiment}.yaml").get(group, {})
+    for key in own:
+        if key not in by_experiment and not OmegaConf.is_missing(own, key):
+            assert composed[group][key] == own[key]
+
+
+@pytest.mark.parametrize("group", ["data", "decoding"])
+def test_every_option_composes_for_an_evaluation(group: str) -> None:
+    for path in (CONFIGS / group).glob("*.yaml"):
+        config, _ = settings(EvaluateConfig, "evaluate", f"{group}={path.stem}", "bundle=here")
+        assert getattr(config, group) is not None
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_every_experiment_trains_two_steps(run_command: Callable[..., Any], experiment: str, tmp_path: Path) -> None:
+    small = ["trainer.max_steps=2", "trainer.precision=32-true", "scheduler.warmup_steps=1", "validation.num_shown=1"]
+    small += ["model.d_model=16", "model.num_heads=2", "model.d_ff=32", "decoding.max_new_tokens=4"]
+    match experiment:
+        case "multi30k_en_de":
+            for split, lines in (("train", 40), ("val", 4), ("test_2016_flickr", 4)):
+                for language in ("en", "de"):
+                    text = "".join(f"a line in {language}, number {number}\n" for number in range(lines))
+                    (tmp_path / f"{split}.{language}.gz").write_bytes(gzip.compress(text.encode()))
+            small += [f"data.folder={tmp_path}", "tokenizer.vocab_size=300"]
+        case "phrases_en_de":
+            small += ["data.num_train=100", "data.num_validation=4", "data.num_test=4", "tokenizer.vocab_size=300"]
+        case "tinyshakespeare_char":
+            (tmp_path / "text.txt").write_text("the quick brown fox jumps over the lazy dog\n" * 50, encoding="utf-8")
+            small += [f"data.folder={tmp_path}", "data.train=text.txt"]
+        case "python_docs":
+            small += ["tokenizer.vocab_size=300"]
+    if experiment in ("multi30k_en_de", "phrases_en_de"):
+        small += ["model.num_encoder_layers=1", "model.num_decoder_layers=1"]
+    else:
+        small += ["model.num_layers=1"]
+    result = run_command(train.main, f"experiment={experiment}", *small)
+    assert result.status == 0, result.err
+    [folder] = (Path.cwd() / "runs" / experiment).iterdir()
+    assert (folder / "bundle" / "model.safetensors").is_file()
+    assert (folder / "curve.png").is_file()

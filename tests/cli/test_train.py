@@ -1,0 +1,126 @@
+"""``transformer-train`` around the run itself: where it writes, what it resumes, how it ends."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from omegaconf import OmegaConf
+
+from transformer.cli import train as command
+from transformer.training import run as training
+from transformer.training.checkpoints import RunInterrupted
+from transformer.training.config import TrainConfig
+
+SMALL = [
+    *("data.num_train=60", "data.num_validation=4", "data.num_test=4", "tokenizer.vocab_size=300"),
+    *("model.d_model=16", "model.num_heads=2", "model.d_ff=32", "batching.max_tokens_per_batch=600"),
+    *("model.num_encoder_layers=1", "model.num_decoder_layers=1", "validation.num_generated=2"),
+    *("scheduler.warmup_steps=2", "trainer.precision=32-true", "trainer.max_steps=2", "decoding.max_new_tokens=4"),
+]
+
+
+@pytest.fixture
+def trained(run_command: Callable[..., Any]) -> Path:
+    """The folder of a finished run of two steps; its name needs quotes everywhere."""
+    result = run_command(command.main, *SMALL, "hydra.run.dir='runs/a run, no=1'")
+    assert result.status == 0, result.err
+    assert "Traceback" not in result.err
+    return Path("runs/a run, no=1")
+
+
+def test_a_run_leaves_its_folder_complete(trained: Path) -> None:
+    assert {path.name for path in trained.iterdir()} == {
+        *("bundle", "checkpoints", "config.yaml", "csv", "curve.png", "metrics.jsonl", "tokenizers"),
+    }
+    stored = OmegaConf.to_container(OmegaConf.load(trained / "config.yaml"))
+    assert isinstance(stored, dict)
+    config = TrainConfig.from_plain({str(key): value for key, value in stored.items()})
+    assert (config.trainer.max_steps, config.model.d_model) == (2, 16)
+    assert list(Path.cwd().iterdir()) == [Path.cwd() / "runs"]
+
+
+def test_a_finished_run_has_nothing_to_do(
+    trained: Path, run_command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training, "train", lambda *_, **__: pytest.fail("training began"))
+    before = (trained / "config.yaml").read_text()
+    for arguments in ([], ["trainer.max_steps=1"]):
+        result = run_command(command.main, f"resume={trained}", *arguments)
+        assert result.status == 0
+        assert "already has 2 optimizer steps" in result.err
+        assert "nothing to do" in result.err
+    assert (trained / "config.yaml").read_text() == before
+
+
+def test_a_run_may_be_made_longer(trained: Path, run_command: Callable[..., Any]) -> None:
+    result = run_command(command.main, f"resume={trained}", "trainer.max_steps=3")
+    assert result.status == 0, result.err
+    steps = [line for line in (trained / "metrics.jsonl").read_text().splitlines() if "validation/loss" in line]
+    assert len(steps) == 2
+    assert '"step": 3' in steps[-1]
+    assert "of 3, the best by" in (trained / "bundle" / "README.md").read_text()
+    assert OmegaConf.load(trained / "config.yaml").trainer.max_steps == 3
+
+
+def test_a_run_that_lacks_only_its_bundle_gets_it(trained: Path, run_command: Callable[..., Any]) -> None:
+    weights = (trained / "bundle" / "model.safetensors").read_bytes()
+    (trained / "bundle" / "config.json").unlink()  # it is written last
+    result = run_command(command.main, f"resume={trained}")
+    assert result.status == 0, result.err
+    assert (trained / "bundle" / "config.json").is_file()
+    assert (trained / "bundle" / "model.safetensors").read_bytes() == weights
+
+
+def test_a_run_may_have_been_moved(trained: Path, run_command: Callable[..., Any]) -> None:
+    moved = trained.rename("moved")
+    result = run_command(command.main, f"resume={moved}", "trainer.max_steps=3")
+    assert result.status == 0, result.err
+    assert "warn" not in result.err.lower()
+    assert len(list((moved / "checkpoints").glob("best-*.ckpt"))) == 1
+    assert not trained.exists()
+
+
+def test_what_a_run_rests_on_cannot_change(trained: Path, run_command: Callable[..., Any]) -> None:
+    before = (trained / "config.yaml").read_text()
+    for change, message in (
+        ("tokenizer.vocab_size=400", "`tokenizer.vocab_size` cannot change when a run is resumed: it was 300 and is"),
+        ("model.d_ff=64", "`model.d_ff` cannot change when a run is resumed: it was 32 and is now 64."),
+        ("optimizer.learning_rate=0.5", "`optimizer.learning_rate` cannot change"),
+        ("seed=2", "`seed` cannot change when a run is resumed: it was 1 and is now 2."),
+        ("batching.max_tokens_per_batch=700", "`batching.max_tokens_per_batch` cannot change"),
+        ("trainer.accumulate_grad_batches=2", "`trainer.accumulate_grad_batches` cannot change"),
+        ("trainer.max_stesp=3", "`trainer.max_stesp` is not a setting; did you mean `max_steps`?"),
+    ):
+        result = run_command(command.main, f"resume={trained}", "trainer.max_steps=3", change)
+        assert result.status == 2
+        assert message in result.err
+    assert (trained / "config.yaml").read_text() == before
+
+
+def test_the_command_of_the_model_card_makes_the_run_again(trained: Path, run_command: Callable[..., Any]) -> None:
+    card = (trained / "bundle" / "README.md").read_text()
+    assert "transformer-train --config-dir RUN_FOLDER --config-name config\n" in card
+    result = run_command(command.main, "--config-dir", str(trained), "--config-name", "config")
+    assert result.status == 0, result.err
+    [again] = (Path.cwd() / "runs" / "again").iterdir()
+    for name in ("model.safetensors", "tokenizer.json", "config.json"):
+        assert (again / "bundle" / name).read_bytes() == (trained / "bundle" / name).read_bytes()
+
+
+def test_an_interrupted_run_says_how_to_go_on(run_command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    def stop(*_: Any, **__: Any) -> None:
+        raise RunInterrupted
+
+    monkeypatch.setattr(training, "train", stop)
+    result = run_command(command.main, "hydra.run.dir='a run'")
+    assert result.status == 130
+    assert result.err.endswith("stopped and saved. Go on with:\n  transformer-train 'resume=a run'\n")
+
+
+def test_other_processes_of_a_run_stay_silent(run_command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(training, "train", lambda *_, **__: None)
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    result = run_command(command.main, "hydra.run.dir=here")
+    assert result == (0, "", "")
+    assert not (Path.cwd() / "here" / "config.yaml").exists()

@@ -1,0 +1,67 @@
+"""Scores of translations."""
+
+import random
+
+import pytest
+
+from transformer.metrics.names import TRANSLATION_METRICS
+from transformer.metrics.text import all_scores, bleu, chrf, exact_match
+
+HYPOTHESES = ["The dog bit the man.", "It was not very surprising.", "The man had bitten the dog first."]
+REFERENCES = ["The dog bit the man.", "It was not unexpected.", "The man bit him first."]
+
+
+def test_EVAL_01_bleu_is_that_of_the_corpus_with_one_reference_each() -> None:
+    score = bleu(HYPOTHESES, REFERENCES)
+    assert score.value == pytest.approx(43.587859, abs=1e-6)
+    for fault in (100.0, 0.0, 49.36):  # references as N lists of one, flat strings, mean of sentences
+        assert abs(score.value - fault) > 1
+    assert score.signature.startswith("nrefs:1|case:mixed|eff:no|tok:13a|smooth:exp|version:")
+
+
+def test_EVAL_01_the_order_of_pairs_does_not_matter() -> None:
+    expected = [score.value for score in all_scores(HYPOTHESES, REFERENCES)]
+    pairs = list(zip(HYPOTHESES, REFERENCES, strict=True))
+    for seed in range(4):
+        random.Random(seed).shuffle(pairs)
+        hypotheses, references = zip(*pairs, strict=True)
+        assert [score.value for score in all_scores(hypotheses, references)] == pytest.approx(expected, abs=1e-9)
+
+
+def test_bleu_of_tokenised_texts() -> None:
+    score = bleu(["a b , c d ."], ["a b , c e ."], "none")
+    # Hits and n-grams: 5/6, 3/5, 2/4, 1/3; equal lengths.
+    assert score.value == pytest.approx(100 * (5 / 6 * 3 / 5 * 2 / 4 * 1 / 3) ** 0.25)
+    assert "tok:none" in score.signature
+
+
+def test_chrf_by_hand() -> None:
+    assert chrf(["abc"], ["abc"]).value == pytest.approx(100)
+    assert chrf(["xyz"], ["abc"]).value == 0
+    assert "nc:6" in chrf(["abc"], ["abc"]).signature
+
+
+def test_exact_match_counts_equal_lines() -> None:
+    assert exact_match(["a", " b ", "c d", "e"], ["a", "b", "c  d", "E"]).value == 50
+    assert exact_match([""], [""]).value == 100
+
+
+def test_all_scores_have_a_known_direction() -> None:
+    scores = all_scores(HYPOTHESES, REFERENCES)
+    assert [score.name for score in scores] == ["bleu", "chrf", "exact_match"]
+    assert all(TRANSLATION_METRICS[f"validation/{score.name}"] == "max" for score in scores)
+    assert scores[0] == bleu(HYPOTHESES, REFERENCES)
+
+
+def test_a_perfect_and_an_empty_output() -> None:
+    assert [score.value for score in all_scores(REFERENCES, REFERENCES)] == pytest.approx([100, 100, 100])
+    assert [score.value for score in all_scores(["", "", ""], REFERENCES)] == [0, 0, 0]
+
+
+@pytest.mark.parametrize("score", [bleu, chrf, exact_match, all_scores])
+def test_unequal_or_no_lines_are_refused(score: object) -> None:
+    assert callable(score)
+    with pytest.raises(ValueError, match="there are 2 and 3"):
+        score(HYPOTHESES[:2], REFERENCES)
+    with pytest.raises(ValueError, match="there is nothing to score"):
+        score([], [])

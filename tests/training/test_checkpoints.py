@@ -1,0 +1,127 @@
+"""Checkpoint files are whole or absent, and Ctrl-C ends a run in good order."""
+
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+
+from transformer.training import checkpoints
+from transformer.training.checkpoints import AtomicCheckpointIO, RunInterrupted, load_checkpoint
+from transformer.training.config import TrainConfig
+from transformer.training.history import read_history
+from transformer.training.run import train
+from transformer.training.task import Task
+
+Settings = Callable[..., dict[str, Any]]
+QUIET = Console(quiet=True)
+GOOD = {"state_dict": {"weight": torch.ones(3)}, "global_step": 7}
+
+
+def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "folder" / "last.ckpt"
+    files = AtomicCheckpointIO()
+    files.save_checkpoint(GOOD, path)
+    before = path.read_bytes()
+
+    def half(_: Any, file: Any) -> None:
+        file.write(before[: len(before) // 2])
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(torch, "save", half)
+    with pytest.raises(OSError, match="No space left"):
+        files.save_checkpoint({**GOOD, "global_step": 8}, path)
+    assert path.read_bytes() == before
+    assert files.load_checkpoint(path)["global_step"] == 7
+
+
+def test_a_file_is_written_out_before_it_takes_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+    monkeypatch.setattr(checkpoints.os, "fsync", lambda _: calls.append("fsync"))
+    monkeypatch.setattr(checkpoints.os, "replace", lambda *_: calls.append("replace"))
+    AtomicCheckpointIO().save_checkpoint(GOOD, tmp_path / "last.ckpt")
+    assert calls == ["fsync", "replace"]
+
+
+def test_plain_data_without_weights_are_no_checkpoint(tmp_path: Path) -> None:
+    for number, content in enumerate(([1, 2], {"global_step": 1}, {"state_dict": {}})):
+        path = tmp_path / f"{number}.ckpt"
+        torch.save(content, path)
+        with pytest.raises(ValueError, match=r"\.ckpt is not a training checkpoint"):
+            load_checkpoint(path)
+    assert load_checkpoint(_saved(tmp_path))["state_dict"]["weight"].tolist() == [1, 1, 1]
+
+
+def _saved(folder: Path) -> Path:
+    AtomicCheckpointIO().save_checkpoint(GOOD, folder / "good.ckpt")
+    return folder / "good.ckpt"
+
+
+def test_when_the_last_checkpoint_is_written(
+    run_settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    steps = []
+    original = AtomicCheckpointIO.save_checkpoint
+
+    def recording(self: AtomicCheckpointIO, checkpoint: dict[str, Any], path: Any, **options: Any) -> None:
+        if Path(path).name == "last.ckpt":
+            steps.append(checkpoint["global_step"])
+        original(self, checkpoint, path, **options)
+
+    monkeypatch.setattr(AtomicCheckpointIO, "save_checkpoint", recording)
+    changes = {"trainer.max_steps": 11, "checkpoint.every_n_steps": 2, "validation.every_n_steps": 4}
+    train(TrainConfig.from_plain(run_settings("text", changes)), tmp_path, QUIET)
+    assert steps == [2, 4, 6, 8, 10, 11]  # once a step, also where a validation falls on it
+
+
+def interrupt_at(monkeypatch: pytest.MonkeyPatch, batch: int, times: int = 1) -> None:
+    """Press Ctrl-C while a batch is computed."""
+    original = Task.training_step
+
+    def pressing(self: Task, examples: Any, batch_idx: int) -> torch.Tensor:
+        if batch_idx == batch:
+            for _ in range(times):
+                signal.raise_signal(signal.SIGINT)
+        return original(self, examples, batch_idx)
+
+    monkeypatch.setattr(Task, "training_step", pressing)
+
+
+@pytest.mark.parametrize(("accumulate", "batch", "step"), [(1, 2, 3), (1, 3, 4), (1, 8, 9), (2, 4, 3), (2, 5, 3)])
+def test_ctrl_c_saves_after_the_step_and_the_run_goes_on_as_if_nothing_had_been(
+    run_settings: Settings, tmp_path: Path, accumulate: int, batch: int, step: int
+) -> None:
+    changes = {
+        "trainer.max_steps": 9,
+        "trainer.accumulate_grad_batches": accumulate,
+        "validation.every_n_steps": 4,
+        "model.dropout": 0.2,
+    }
+    config = TrainConfig.from_plain(run_settings("text", changes))
+    train(config, tmp_path / "whole", QUIET)
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.MonkeyPatch.context() as patch:
+        interrupt_at(patch, batch)
+        with pytest.raises(RunInterrupted):
+            train(config, tmp_path / "stopped", QUIET)
+    assert signal.getsignal(signal.SIGINT) == before
+    assert load_checkpoint(tmp_path / "stopped" / "checkpoints" / "last.ckpt")["global_step"] == step
+    train(config, tmp_path / "stopped", QUIET, resume=True)
+    one, two = (load_checkpoint(tmp_path / name / "checkpoints" / "last.ckpt") for name in ("whole", "stopped"))
+    assert all(torch.equal(one["state_dict"][name], two["state_dict"][name]) for name in one["state_dict"])
+    histories = [read_history(tmp_path / name / "metrics.jsonl") for name in ("whole", "stopped")]
+    assert histories[0] == histories[1]  # with every validation once
+
+
+def test_a_second_ctrl_c_ends_the_run_at_once(
+    run_settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupt_at(monkeypatch, 1, times=2)
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(SystemExit):  # Lightning's answer to KeyboardInterrupt
+        train(TrainConfig.from_plain(run_settings("text")), tmp_path, QUIET)
+    assert signal.getsignal(signal.SIGINT) == before
+    assert not (tmp_path / "checkpoints" / "last.ckpt").exists()

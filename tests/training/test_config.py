@@ -1,0 +1,87 @@
+"""Settings of a run: what contradicts itself is refused, naming the settings."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from transformer.training.config import TrainConfig
+
+Settings = Callable[..., dict[str, Any]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "message"),
+    [
+        (
+            "translation",
+            {"trainer.max_steps": None},
+            "one of `trainer.max_steps` and `trainer.max_epochs` must be given.",
+        ),
+        ("translation", {"trainer.max_steps": 0}, "greater than or equal to 1"),
+        ("translation", {"trainer.max_time": "10 minutes"}, "String should match pattern"),
+        ("translation", {"trainer.strategy": "fsdp"}, "Input should be 'auto' or 'ddp'"),
+        ("translation", {"trainer.gradient_clip_val": 0.0}, "greater than 0"),
+        ("translation", {"tokenizer.joint": False}, "`model.tie_embeddings: all` needs `tokenizer.joint: true`"),
+        ("translation", {"label_smoothing": 1.0}, "less than 1"),
+        ("translation", {"data": {"name": "python_docs"}}, "gives single texts, which need `model.name: decoder_only`"),
+        ("text", {"data": {"name": "phrases"}}, "gives sentence pairs, which need `model.name: encoder_decoder`"),
+        (
+            "text",
+            {"batching.over_long": "skip"},
+            "`batching.over_long` has no effect on a language model; leave it out.",
+        ),
+        ("text", {"validation.num_generated": 3}, "`validation.num_generated` has no effect on a language model"),
+        (
+            "text",
+            {"checkpoint.monitor": "validation/bleu"},
+            "must be one of validation/loss, validation/perplexity, val",
+        ),
+        ("translation", {"checkpoint.monitor": "train/loss"}, "but is 'train/loss'."),
+        (
+            "translation",
+            {"checkpoint.monitor": "validation/bleu", "validation.num_generated": 0},
+            "`checkpoint.monitor: validation/bleu` needs `validation.num_generated` above 0, but it is 0.",
+        ),
+        (
+            "translation",
+            {"early_stopping": {"monitor": "validation/chrf"}, "validation.num_generated": 0},
+            "`early_stopping.monitor: validation/chrf` needs `validation.num_generated` above 0",
+        ),
+        ("translation", {"early_stopping": {"patience": 0}}, "greater than or equal to 1"),
+        ("translation", {"loggers": [{"name": "comet"}]}, "'csv', 'tensorboard', 'wandb'"),
+        ("translation", {"optimizer.betas": [0.9, 1.0]}, "less than 1"),
+        ("translation", {"scheduler.final_fraction": 0.1}, "Extra inputs are not permitted"),
+    ],
+)
+def test_contradictions_are_refused(run_settings: Settings, kind: str, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValidationError) as caught:
+        TrainConfig.from_plain(run_settings(kind, changes))
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["translation", "text"])
+def test_plain_data_and_back(run_settings: Settings, kind: str) -> None:
+    config = TrainConfig.from_plain(run_settings(kind, {"loggers": [{"name": "csv"}], "optimizer.betas": [0.5, 0.6]}))
+    assert config.is_translation == (kind == "translation")
+    assert TrainConfig.from_plain(config.to_plain()) == config
+    assert config.optimizer.betas == (0.5, 0.6)
+
+
+def test_separate_vocabularies_need_an_untied_source(run_settings: Settings) -> None:
+    changes = {"tokenizer.joint": False, "model.tie_embeddings": "decoder"}
+    assert TrainConfig.from_plain(run_settings("translation", changes)).tokenizer.joint is False
+
+
+def test_which_way_is_better(run_settings: Settings) -> None:
+    translation, text = (TrainConfig.from_plain(run_settings(kind)) for kind in ("translation", "text"))
+    directions = {
+        "validation/loss": "min",
+        "validation/perplexity": "min",
+        "validation/bleu": "max",
+        "validation/chrf": "max",
+        "validation/exact_match": "max",
+    }
+    assert {name: translation.direction(name) for name in directions} == directions
+    assert text.direction("validation/bits_per_byte") == "min"

@@ -1,0 +1,121 @@
+"""The parts that a run is made of."""
+
+import importlib.util
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+from rich.console import Console
+
+from transformer.data.config import HubTextConfig, PhrasesConfig, PlainTextConfig, PythonDocsConfig
+from transformer.data.tokenizer import Tokenizer
+from transformer.training import setup
+from transformer.training.config import TrainConfig, TrainerConfig
+from transformer.training.run import train
+from transformer.training.setup import best_and_stopping, build_parts, build_trainer, choose_precision, marks_documents
+
+Settings = Callable[..., dict[str, Any]]
+
+
+@pytest.mark.parametrize("joint", [True, False])
+def test_one_or_two_tokenizers(run_settings: Settings, tmp_path: Path, joint: bool) -> None:
+    tokenizer = {"name": "char", "joint": joint}
+    changes = {"tokenizer": tokenizer, "model.tie_embeddings": "all" if joint else "decoder"}
+    parts = build_parts(TrainConfig.from_plain(run_settings("translation", changes)), tmp_path)
+    assert (parts.source_tokenizer is parts.target_tokenizer) == joint
+    known = [tokenizer.unk_id not in tokenizer.encode("ß") for tokenizer in parts[2:]]
+    assert known == ([True, True] if joint else [False, True])  # English has no ß
+
+
+def test_tokenizers_of_an_earlier_start_are_used_again(
+    run_settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = TrainConfig.from_plain(run_settings("translation", {"tokenizer": {"name": "bpe", "vocab_size": 300}}))
+    first = build_parts(config, tmp_path)
+    trained = []
+    original = Tokenizer.train
+    monkeypatch.setattr(Tokenizer, "train", lambda *given: trained.append(given) or original(*given))
+    again = build_parts(config, tmp_path)
+    assert trained == []
+    assert again.source_tokenizer is again.target_tokenizer
+    assert again.source_tokenizer.encode("seven") == first.source_tokenizer.encode("seven")
+    # A run killed while it wrote them begins anew.
+    (tmp_path / "tokenizers" / "complete").unlink()
+    (tmp_path / "tokenizers" / "tokenizer.json").write_text("{", encoding="utf-8")
+    assert build_parts(config, tmp_path).source_tokenizer.encode("seven") == first.source_tokenizer.encode("seven")
+    assert len(trained) == 1
+
+
+def test_which_texts_stand_between_start_and_end_tokens() -> None:
+    texts = {"name": "plain_text", "train": "a", "validation": "b"}
+    assert marks_documents(PythonDocsConfig())
+    assert marks_documents(HubTextConfig(dataset="a"))
+    assert marks_documents(PlainTextConfig.from_plain({**texts, "documents": "line"}))
+    assert not marks_documents(PlainTextConfig.from_plain({**texts, "documents": "file"}))
+    assert not marks_documents(PhrasesConfig())
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "cuda", "bf16_gpu", "bf16_cpu", "expected"),
+    [
+        ("cpu", False, False, True, "bf16-mixed"),
+        ("cpu", False, False, False, "32-true"),
+        ("cpu", True, True, False, "32-true"),
+        ("auto", True, True, False, "bf16-mixed"),
+        ("auto", True, False, True, "32-true"),
+        ("auto", False, False, True, "bf16-mixed"),
+        ("gpu", True, True, False, "bf16-mixed"),
+        ("gpu", True, False, True, "32-true"),
+    ],
+)
+def test_automatic_precision(
+    monkeypatch: pytest.MonkeyPatch, accelerator: str, cuda: bool, bf16_gpu: bool, bf16_cpu: bool, expected: str
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
+    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: bf16_gpu)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: bf16_cpu)
+    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
+    settings = TrainerConfig.from_plain({"max_steps": 1, "accelerator": accelerator})
+    assert choose_precision(settings) == expected
+    assert choose_precision(settings.model_copy(update={"precision": "64-true"})) == "64-true"
+
+
+def test_best_checkpoint_and_early_stopping_look_the_right_way(run_settings: Settings, tmp_path: Path) -> None:
+    changes = {
+        "checkpoint": {"monitor": "validation/bleu", "keep_best": 3},
+        "early_stopping": {"monitor": "validation/loss", "patience": 2, "min_delta": 0.5},
+    }
+    best, stopping = best_and_stopping(TrainConfig.from_plain(run_settings("translation", changes)), tmp_path)
+    assert isinstance(best, ModelCheckpoint)
+    assert (best.monitor, best.mode, best.save_top_k) == ("validation/bleu", "max", 3)
+    assert isinstance(stopping, EarlyStopping)
+    assert (stopping.monitor, stopping.mode, stopping.patience) == ("validation/loss", "min", 2)
+    assert stopping.min_delta == -0.5  # in the direction of improvement
+    [alone] = best_and_stopping(TrainConfig.from_plain(run_settings("translation")), tmp_path)
+    assert isinstance(alone, ModelCheckpoint)
+
+
+def test_the_trainer_gets_its_settings(run_settings: Settings, tmp_path: Path) -> None:
+    changes = {"trainer.accumulate_grad_batches": 3, "trainer.gradient_clip_val": 0.5, "validation.every_n_steps": 7}
+    trainer = build_trainer(TrainConfig.from_plain(run_settings("text", changes)), tmp_path, [])
+    assert (trainer.accumulate_grad_batches, trainer.gradient_clip_val, trainer.max_steps) == (3, 0.5, 4)
+    assert trainer.val_check_interval == 21  # batches
+    assert trainer.loggers == []
+
+
+@pytest.mark.parametrize("logger", ["tensorboard", "wandb"])
+def test_a_logger_that_is_not_installed_is_refused_before_the_data_are_read(
+    run_settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logger: str
+) -> None:
+    original = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == logger else original(name))
+    monkeypatch.setattr(setup, "load_texts", lambda *_: pytest.fail("data were read"))
+    config = TrainConfig.from_plain(run_settings("text", {"loggers": [{"name": "csv"}, {"name": logger}]}))
+    with pytest.raises(ValueError, match=f"`logger={logger}` needs the package {logger}, which is not installed") as e:
+        train(config, tmp_path / "run", Console(quiet=True))
+    assert str(e.value).endswith("pip install 'trueformer[tracking]'")
+    assert not (tmp_path / "run").exists()

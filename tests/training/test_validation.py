@@ -1,0 +1,84 @@
+"""What a validation reports besides the loss: scores, samples, in both tasks."""
+
+import io
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from transformer.data.corpora import load_pairs
+from transformer.metrics.text import bleu, chrf, exact_match
+from transformer.training.config import TrainConfig
+from transformer.training.history import read_history
+from transformer.training.run import train
+from transformer.training.task import Sample
+from transformer.training.translation import TranslationTask
+
+Settings = Callable[..., dict[str, Any]]
+
+
+@pytest.fixture
+def samples(monkeypatch: pytest.MonkeyPatch) -> list[Sample]:
+    """Collects the samples of every validation of a translation run."""
+    collected: list[Sample] = []
+    original = TranslationTask.on_validation_epoch_end
+
+    def collecting(self: TranslationTask) -> None:
+        original(self)
+        if not self.trainer.sanity_checking:
+            collected.extend(self.samples)
+
+    monkeypatch.setattr(TranslationTask, "on_validation_epoch_end", collecting)
+    return collected
+
+
+@pytest.mark.parametrize("budget", [160, 2000])
+def test_scores_are_those_of_the_first_sentences_whatever_the_batches(
+    run_settings: Settings, tmp_path: Path, samples: list[Sample], budget: int
+) -> None:
+    changes = {
+        "trainer.max_steps": 1,
+        "validation.num_generated": 3,
+        "validation.num_shown": 9,
+        "batching.max_tokens_per_batch": budget,
+    }
+    config = TrainConfig.from_plain(run_settings("translation", changes))
+    train(config, tmp_path, Console(quiet=True))
+    validation = load_pairs(config.data).validation
+    assert [(sample.source, sample.reference) for sample in samples] == list(
+        zip(validation["source"][:3], validation["target"][:3], strict=True)
+    )
+    [entry] = [entry for entry in read_history(tmp_path / "metrics.jsonl") if "validation/loss" in entry]
+    outputs, references = [sample.output for sample in samples], validation["target"][:3]
+    for score in (bleu, chrf, exact_match):
+        expected = score(outputs, references)
+        assert entry[f"validation/{expected.name}"] == pytest.approx(expected.value, abs=1e-4)
+
+
+def test_without_translations_there_are_no_scores(
+    run_settings: Settings, tmp_path: Path, samples: list[Sample]
+) -> None:
+    changes = {"trainer.max_steps": 1, "validation.num_generated": 0}
+    train(TrainConfig.from_plain(run_settings("translation", changes)), tmp_path, Console(quiet=True))
+    [entry] = [entry for entry in read_history(tmp_path / "metrics.jsonl") if "validation/loss" in entry]
+    assert set(entry) == {"step", "validation/loss", "validation/perplexity"}
+    assert samples == []
+
+
+@pytest.mark.parametrize("kind", ["translation", "text"])
+@pytest.mark.parametrize("num_shown", [0, 2])
+def test_what_the_console_shows(run_settings: Settings, tmp_path: Path, kind: str, num_shown: int) -> None:
+    changes = {"validation.num_shown": num_shown, "trainer.max_steps": 3, "validation.every_n_steps": 2}
+    out = io.StringIO()
+    train(TrainConfig.from_plain(run_settings(kind, changes)), tmp_path, Console(file=out, width=200))
+    lines = out.getvalue().splitlines()
+    validations = [line for line in lines if line.startswith("validation at step ")]
+    assert [line.partition(":")[0] for line in validations] == ["validation at step 2", "validation at step 3"]
+    assert ("bleu" in validations[0]) == (kind == "translation")
+    assert ("bits_per_byte" in validations[0]) == (kind == "text")
+    heading = "source" if kind == "translation" else "prompt"
+    assert sum(line.split()[:1] == [heading] for line in lines) == (2 if num_shown else 0)
+    if kind == "text" and num_shown:
+        assert "the quic " in out.getvalue()  # half of the longest input
