@@ -163,7 +163,7 @@ def run_settings(tmp_path: Path) -> Callable[..., dict[str, Any]]:
             plain["data"] = {"name": "plain_text", "folder": str(tmp_path), "train": "text.txt"}
             plain["data"]["validation_fraction"] = 0.2
             plain["batching"] = {"max_tokens_per_batch": 64}
-            plain["model"] = {"name": "decoder_only", "num_layers": 1, "max_length": 16, **model}
+            plain["model"] = {"name": "decoder_only", "num_layers": 1, "max_length": 16, "position": "rotary", **model}
         plain["trainer"]["log_every_n_steps"] = 1
         for name, value in (changes or {}).items():
             *path, last = name.split(".")
