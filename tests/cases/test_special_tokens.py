@@ -122,8 +122,8 @@ def test_TOK_04_c_over_long_pairs_in_training_and_validation(tiny_bundle, caplog
     batching = BatchingConfig(max_tokens_per_batch=50, over_long=over_long)
     with caplog.at_level(logging.WARNING):
         data = TranslationData(pairs, pairs, tokenizer, tokenizer, batching, max_length=8, seed=1, max_epochs=1)
-    found = "pairs are longer than `max_length` (8 tokens), the first is pair 2 with 10 tokens; they"
-    assert caplog.messages == [f"1 of 2 training {found} {done}.", f"1 of 2 validation {found} are cut."]
+    found = "pairs are longer than `max_length` (8 tokens), the first is number 2 of those kept so far, with 10 tokens"
+    assert caplog.messages == [f"1 of 2 training {found}; they {done}.", f"1 of 2 validation {found}; they are cut."]
     assert len(data.examples("train")) == (2 if over_long == "truncate" else 1)
     assert data.examples("validation").lengths_N2.max() == 8
     with pytest.raises(ValueError, match=r"1 of 2 training pairs .* with 10 tokens\."):

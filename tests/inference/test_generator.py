@@ -65,16 +65,17 @@ def test_a_marked_text_begins_with_the_start_token_and_never_ends(tiny_bundle):
     read = []
     bundle.model.embedding.register_forward_pre_hook(lambda module, arguments: read.append(arguments[0].tolist()))
     generator = Generator(bundle)
-    generator.generate(["abc", ""], GreedyConfig(name="greedy", max_new_tokens=1))
-    assert read == [[[0, 0, 0, 1], [1, *bundle.target_tokenizer.encode("abc")]]]  # padded on the left
+    generator.generate(["abc", "a"], GreedyConfig(name="greedy", max_new_tokens=1))
+    short, long = bundle.target_tokenizer.encode("a"), bundle.target_tokenizer.encode("abc")
+    assert read == [[[0, 0, 1, *short], [1, *long]]]  # padded on the left
 
 
-def test_an_empty_prompt_needs_marked_texts(tiny_bundle):
-    generator = Generator(tiny_bundle("decoder_only"))
-    with pytest.raises(ValueError, match="line 8 is empty, but this model was trained on running text"):
-        generator.generate(["abc", ""], first_line=7)
-    marked = Generator(tiny_bundle("decoder_only", mark_documents=True))
-    assert len(marked.generate([""])) == 1
+@pytest.mark.parametrize("mark_documents", [False, True])
+def test_a_blank_prompt_has_a_blank_continuation(tiny_bundle, mark_documents):
+    generator = Generator(tiny_bundle("decoder_only", mark_documents=mark_documents))
+    decoding = SampleConfig(name="sample", max_new_tokens=6)
+    [alone] = generator.generate(["abc"], decoding, first_line=3)
+    assert generator.generate(["", " \t", "abc"], decoding) == ["", "", alone]
 
 
 @pytest.mark.parametrize(

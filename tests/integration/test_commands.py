@@ -74,7 +74,8 @@ def test_train_evaluate_translate(tmp_path: Path) -> None:
     assert [score["name"] for score in scores] == ["bleu", "chrf", "exact_match", "loss", "perplexity"]
     card = (folder / "bundle" / "README.md").read_text(encoding="utf-8")
     for score in scores:  # the card tells the same
-        assert f"| {score['name']} | {score['value']:.4f} | `{score['how']}` |" in card
+        how = score["how"].replace("|", "\\|")  # a bar inside a cell would end it
+        assert f"| {score['name']} | {score['value']:.4f} | `{how}` |" in card
 
     lines = ["the answer is seven", "", "on May 4, 1999"]
     translated = run(tmp_path, "translate", f"{shown}/bundle", "--device", "cpu", stdin="\n".join(lines) + "\n")
@@ -111,22 +112,22 @@ def test_help_names_groups_and_options(tmp_path: Path, command: str) -> None:
     shown = run(tmp_path, command, "--help").stdout
     assert f"transformer-{command}" in shown
     assert "decoding: beam, greedy, sample" in shown
-    assert ("experiment: multi30k_en_de, phrases_en_de, python_docs, tinyshakespeare_char" in shown) == (
-        command == "train"
-    )
+    assert "data: hub_pairs, hub_text, " in shown
     assert files(tmp_path / "here") == set()
 
 
-@pytest.mark.parametrize("logger", ["tensorboard", "wandb"])
 @pytest.mark.timeout(240)
-def test_loggers_write_into_the_run_alone(tmp_path: Path, logger: str) -> None:
-    pytest.importorskip(logger)
-    run(tmp_path, "train", *SMALL, f"logger={logger}", "hydra.run.dir=run")
+def test_loggers_write_into_the_run_alone(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    pytest.importorskip("wandb")
+    run(tmp_path, "train", *SMALL, "loggers=[{name: tensorboard}, {name: wandb}]", "hydra.run.dir=run")
     here = files(tmp_path / "here")
     assert {name.split("/")[0] for name in here} == {"run"}
-    wanted = {"tensorboard": "run/tensorboard/events.out.tfevents.", "wandb": "run/wandb/offline-run-"}
-    assert any(name.startswith(wanted[logger]) for name in here)
-    assert not any("wandb" in name or "events" in name for name in files(tmp_path / "home"))
+    for wanted in ("run/tensorboard/events.out.tfevents.", "run/wandb/offline-run-"):
+        assert any(name.startswith(wanted) for name in here)
+    # wandb keeps debugging logs of its own where all programs of a user do.
+    ours = [name for name in files(tmp_path / "home") if not name.startswith(".cache/wandb/logs/")]
+    assert [name for name in ours if "wandb" in name or "events" in name] == []
 
 
 @pytest.mark.timeout(240)

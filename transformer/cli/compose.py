@@ -50,7 +50,7 @@ def compose_all(folder: Path, name: str, overrides: Sequence[str], other: Path |
         for job in expand(overrides):
             try:
                 yield compose(name, [*job, *search_path])
-            except (HydraException, OmegaConfBaseException) as error:
+            except (HydraException, OmegaConfBaseException, ValueError) as error:
                 raise SettingsError(_explain_hydra(error)) from error
 
 

@@ -14,7 +14,8 @@ USAGE_ERROR, INTERRUPTED = 2, 130
 
 def messages() -> Console:
     """The console for everything but results."""
-    return Console(stderr=True, soft_wrap=not sys.stderr.isatty())
+    # Written to a file, tables get room for sacreBLEU's signatures.
+    return Console(stderr=True, width=None if sys.stderr.isatty() else 120)
 
 
 class _OneLine(logging.Handler):
@@ -29,7 +30,7 @@ def set_up_logging() -> None:
     root = logging.getLogger("transformer")
     root.handlers, root.propagate = [_OneLine()], False
     root.setLevel(logging.INFO)
-    for name in ("lightning.pytorch", "lightning.fabric", "datasets"):
+    for name in ("lightning.pytorch", "lightning.fabric", "datasets", "huggingface_hub", "httpx"):
         logging.getLogger(name).setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", category=FutureWarning)
 

@@ -10,6 +10,7 @@ from rich.table import Table
 from transformer.bundle import save_bundle
 from transformer.inference.split import SplitScores, score_split
 from transformer.models.init import count_parameters
+from transformer.training.callbacks import visible
 from transformer.training.config import TrainConfig
 from transformer.training.run import CURVE, RunResult
 
@@ -57,7 +58,8 @@ def samples(scored: SplitScores) -> Table:
         table.add_column(heading, overflow="fold", ratio=1)
     step = max(1, len(scored.sources) // NUM_SAMPLES)
     for place in range(0, min(len(scored.sources), step * NUM_SAMPLES), step):
-        table.add_row(scored.sources[place], scored.outputs[place], scored.references[place])
+        cells = (scored.sources[place], scored.outputs[place], scored.references[place])
+        table.add_row(*(visible(cell) for cell in cells))
     return table
 
 

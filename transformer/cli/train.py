@@ -2,6 +2,7 @@
 
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from hydra.core.hydra_config import HydraConfig
@@ -27,6 +28,8 @@ def main() -> None:
     if not resumed:
         if any(argument.partition("=")[0] in ("--config-name", "-cn") for argument in arguments):
             arguments = [AGAIN, *HYDRA_SETTINGS, *arguments]
+        with one_line_errors():
+            _refuse_mixture(arguments)
         start(_job, TrainConfig, folder=config_folder(), name="train", arguments=arguments)
         return
     folder = Path(resumed[-1].removeprefix("resume=")).resolve()
@@ -44,6 +47,17 @@ def main() -> None:
         name=CONFIG.removesuffix(".yaml"),
         arguments=[*rest, f"hydra.run.dir={_quoted(folder)}", *HYDRA_SETTINGS],
     )
+
+
+def _refuse_mixture(arguments: Sequence[str]) -> None:
+    """The default experiment is tuned to its own data and model: with others its settings would win unnoticed."""
+    keys = {argument.partition("=")[0] for argument in arguments}
+    chosen = sorted(keys & {"data", "model"})
+    if chosen and not keys & {"experiment", "~experiment", "--config-name", "-cn"}:
+        raise ValueError(
+            f"`{chosen[0]}=...` needs an experiment to go with: experiment=translation for sentence pairs, "
+            "experiment=language_model for texts, or one of your own."
+        )
 
 
 def _quoted(path: Path) -> str:

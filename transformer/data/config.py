@@ -158,7 +158,11 @@ class HubPairsConfig(_LabelledPairs, _HubSplits, _FieldPairs):
 # ------------------------------------------------------------------------------- corpora for a language model
 
 
-class PythonDocsConfig(Config):
+class TextCorpusConfig(Config):
+    """What all corpora of single texts are: data for a language model."""
+
+
+class PythonDocsConfig(TextCorpusConfig):
     """Embedded text corpus: the help topics that come with Python itself, one document each (about 0.5 MB).
 
     Topics are split by a hash of their name: about one in ten for validation, one in ten for testing. The
@@ -168,7 +172,7 @@ class PythonDocsConfig(Config):
     name: Literal["python_docs"] = "python_docs"
 
 
-class PlainTextConfig(Config):
+class PlainTextConfig(TextCorpusConfig):
     """Text files, plain or ``.gz``."""
 
     name: Literal["plain_text"] = "plain_text"
@@ -197,7 +201,7 @@ class PlainTextConfig(Config):
         return self
 
 
-class HubTextConfig(_HubSplits):
+class HubTextConfig(_HubSplits, TextCorpusConfig):
     """Texts of a data set on the Hugging Face hub, one document a row."""
 
     name: Literal["hub_text"] = "hub_text"

@@ -187,7 +187,7 @@ class TranslationData(RunData):
         first = int(too_long[0])
         found = (
             f"{len(too_long)} of {len(pairs)} {split} pairs are longer than `max_length` ({self.max_length} tokens), "
-            f"the first is pair {first + 1} with {int(pairs.lengths_N2[first].max())} tokens"
+            f"the first is number {first + 1} of those kept so far, with {int(pairs.lengths_N2[first].max())} tokens"
         )
         if over_long == "error":
             raise ValueError(f"{found}.")

@@ -47,7 +47,7 @@ class Generator:
         max_tokens_per_batch: int = 2048,
         first_line: int = 1,
     ) -> list[str]:
-        """One continuation for each prompt, without the prompt.
+        """One continuation for each prompt, without the prompt; blank for a blank one.
 
         A prompt gets the same beginning as texts in training (the start token where documents were marked), never an
         end. One that leaves no room in the model keeps its last tokens, with a warning that names its line.
@@ -57,35 +57,32 @@ class Generator:
             decoding: the search; default: the bundle's. Without ``max_new_tokens`` it goes on as far as the model can.
             max_tokens_per_batch: padded tokens searched at once; a matter of speed and memory only.
             first_line: number of the first prompt in the user's input, for warnings and for sampling.
-
-        Raises:
-            ValueError: for an empty prompt where the model knows no start of a text.
         """
         decoding = self.bundle.config.decoding if decoding is None else decoding
         tokenizer, longest = self.bundle.target_tokenizer, self.model.config.max_length
         wanted = longest if decoding.max_new_tokens is None else decoding.max_new_tokens
         # Half of the model at least is left to the prompt. A model of n positions reads n tokens and adds one more.
         room = min(max(longest - wanted + 1, (longest + 1) // 2), longest)
-        ids = tokenizer.encode_batch(list(prompts))
+        kept = [number for number, prompt in enumerate(prompts) if prompt.strip()]
+        ids = tokenizer.encode_batch([prompts[number] for number in kept])
         if self.bundle.config.mark_documents:
             ids = [[tokenizer.bos_id, *prompt] for prompt in ids]
-        for number, prompt in enumerate(ids):
-            if not prompt:
-                raise ValueError(
-                    f"line {first_line + number} is empty, but this model was trained on running text and needs a "
-                    "prompt to continue."
-                )
+        for number, prompt in zip(kept, ids, strict=True):
             if len(prompt) > room:
                 log.warning(
                     "line %d has %d tokens, of which the last %d are used.", first_line + number, len(prompt), room
                 )
                 del prompt[:-room]
 
-        def run(numbers: list[int]) -> list[str]:
-            return self._search([ids[n] for n in numbers], [first_line + n for n in numbers], decoding)
+        def run(places: list[int]) -> list[str]:
+            return self._search([ids[p] for p in places], [first_line + kept[p] for p in places], decoding)
 
         with evaluation_mode(self.model):
-            return in_batches([len(prompt) for prompt in ids], max_tokens_per_batch, run)
+            answers = in_batches([len(prompt) for prompt in ids], max_tokens_per_batch, run)
+        outputs = [""] * len(prompts)
+        for number, answer in zip(kept, answers, strict=True):
+            outputs[number] = answer
+        return outputs
 
     @torch.inference_mode()
     def _search(self, prompts: Sequence[Sequence[int]], lines: Sequence[int], decoding: DecodingConfig) -> list[str]:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from transformer.bundle import Bundle
-from transformer.data.config import DataConfig, HubTextConfig, PlainTextConfig, PythonDocsConfig
+from transformer.data.config import DataConfig, TextCorpusConfig
 from transformer.data.corpora import load_pairs, load_texts
 from transformer.decoding.config import DecodingConfig
 from transformer.inference.evaluation import evaluate_language_model, evaluate_translation
@@ -49,7 +49,7 @@ def score_split(
         ValueError: if the corpus does not fit the model, or cannot be read.
     """
     translates = isinstance(bundle.model, EncoderDecoder)
-    if isinstance(data, PythonDocsConfig | PlainTextConfig | HubTextConfig):
+    if isinstance(data, TextCorpusConfig):
         if translates:
             raise ValueError(f"this bundle translates and needs sentence pairs, but `data.name` is {data.name}.")
         texts = load_texts(data)

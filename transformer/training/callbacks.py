@@ -15,6 +15,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 from rich.table import Table
+from rich.text import Text
 from torch import Tensor
 from torch.optim import Optimizer
 
@@ -116,8 +117,8 @@ class ProgressReport(Callback):
                 table.add_column(heading, overflow="fold", ratio=1)
             for sample in pl_module.samples:
                 cells = (sample.source, sample.output) + ((sample.reference,) if sample.reference is not None else ())
-                table.add_row(*(cell.replace("\n", "⏎") for cell in cells))
-            self.console.print(table, markup=False)
+                table.add_row(*(visible(cell) for cell in cells))
+            self.console.print(table)
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
         self._stop()
@@ -129,6 +130,12 @@ class ProgressReport(Callback):
         if self._progress is not None:
             self._progress.stop()
             self._progress = None
+
+
+def visible(text: str) -> Text:
+    """A text for one cell of a table: line breaks as a sign, other control characters replaced, brackets kept."""
+    shown = text.replace("\n", "⏎")
+    return Text("".join(c if c.isprintable() else "�" for c in shown))
 
 
 def scored_tokens(batch: TranslationBatch | TextBatch) -> Tensor:

@@ -8,9 +8,7 @@ from transformer.config import Config
 from transformer.data.config import (
     BatchingConfig,
     DataConfig,
-    HubTextConfig,
-    PlainTextConfig,
-    PythonDocsConfig,
+    TextCorpusConfig,
     TokenizerConfig,
 )
 from transformer.decoding.config import DecodingConfig
@@ -168,7 +166,7 @@ class TrainConfig(Config):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        is_text = isinstance(self.data, PythonDocsConfig | PlainTextConfig | HubTextConfig)
+        is_text = isinstance(self.data, TextCorpusConfig)
         if self.is_translation == is_text:
             kind = "single texts" if is_text else "sentence pairs"
             needed = "decoder_only" if is_text else "encoder_decoder"

@@ -13,9 +13,8 @@ from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger, Wand
 from transformer.bundle import build_model, load_tokenizers, save_tokenizers
 from transformer.data.config import (
     DataConfig,
-    HubTextConfig,
     PlainTextConfig,
-    PythonDocsConfig,
+    TextCorpusConfig,
     TextDataConfig,
     TokenizerConfig,
     TranslationDataConfig,
@@ -55,7 +54,7 @@ def build_parts(config: TrainConfig, folder: Path) -> RunParts:
 
     The model's initial weights depend on ``config.seed`` alone.
     """
-    if isinstance(config.data, PythonDocsConfig | PlainTextConfig | HubTextConfig):
+    if isinstance(config.data, TextCorpusConfig):
         return _language_model_parts(config, config.data, folder)
     return _translation_parts(config, config.data, folder)
 
@@ -109,7 +108,7 @@ def marks_documents(config: DataConfig) -> bool:
     """Whether texts stand between start and end tokens: not where a split is one long text, read as it is."""
     if isinstance(config, PlainTextConfig):
         return config.documents == "line"
-    return isinstance(config, PythonDocsConfig | HubTextConfig)
+    return isinstance(config, TextCorpusConfig)
 
 
 def _max_batches(trainer: TrainerConfig) -> int | None:
@@ -136,6 +135,7 @@ def _tokenizers(
 def build_trainer(config: TrainConfig, folder: Path, callbacks: list[Callback]) -> Trainer:
     """The Lightning trainer; the whole run is one of its epochs (see :class:`RunData`)."""
     settings = config.trainer
+    check_accelerator(settings)
     return Trainer(
         accelerator=settings.accelerator,
         devices=settings.devices,
@@ -159,6 +159,17 @@ def build_trainer(config: TrainConfig, folder: Path, callbacks: list[Callback]) 
         callbacks=callbacks,
         default_root_dir=folder,
     )
+
+
+def check_accelerator(settings: TrainerConfig) -> None:
+    """Refuse hardware that this machine lacks."""
+    cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
+    available = {"auto": True, "cpu": True, "cuda": cuda, "mps": mps, "gpu": cuda or mps}
+    if not available[settings.accelerator]:
+        raise ValueError(
+            f"`trainer.accelerator` must be hardware that this machine has, but is {settings.accelerator}; "
+            "trainer=cpu runs on the CPU."
+        )
 
 
 def choose_precision(settings: TrainerConfig) -> str:

@@ -94,6 +94,16 @@ class Task(LightningModule, ABC):
         torch._foreach_mul_(gradients, divided / tokens.to(torch.float32))
         self._window_tokens = None
 
+    def configure_gradient_clipping(
+        self,
+        optimizer: Optimizer,
+        gradient_clip_val: float | None = None,
+        gradient_clip_algorithm: str | None = None,
+    ) -> None:
+        # Lightning refuses to clip for a fused optimizer under mixed precision; the gradients are unscaled here.
+        if gradient_clip_val is not None:
+            torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val)
+
     def on_train_start(self) -> None:
         self._window_tokens = None
         # A run that is resumed to become longer may have another schedule than the one that its stored rates are from.
