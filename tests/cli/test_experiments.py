@@ -17,22 +17,10 @@ from transformer.training.config import TrainConfig
 CONFIGS = config_folder()
 GROUPS = {folder.name for folder in CONFIGS.iterdir() if folder.is_dir()}
 EXPERIMENTS = sorted(path.stem for path in (CONFIGS / "experiment").glob("*.yaml"))
-TEXTS = {"python_docs", "tinyshakespeare", "plain_text", "hub_text"}
-# The experiment that an option suits, by group; None stands for all other options of the group.
-SUITED: dict[str, dict[str | None, str]] = {
-    "data": {None: "multi30k_en_de", **dict.fromkeys(TEXTS, "python_docs")},
-    "model": {
-        None: "multi30k_en_de",
-        **dict.fromkeys(("lm_char", "lm_tiny", "lm_small", "llama_tiny"), "python_docs"),
-    },
-    "tokenizer": {None: "multi30k_en_de", "char": "tinyshakespeare_char", "byte": "tinyshakespeare_char"},
-    "scheduler": {None: "multi30k_en_de", "warmup_stable_decay": "phrases_en_de", "cosine": "python_docs"},
-    "optimizer": {None: "phrases_en_de"},
-    "trainer": {None: "phrases_en_de"},
-    "logger": {None: "phrases_en_de"},
-    "decoding": {None: "python_docs"},
-}
-OPTIONS = sorted((group, path.stem) for group in SUITED for path in (CONFIGS / group).glob("*.yaml"))
+GROUPS_OF_OPTIONS = ("data", "model", "tokenizer", "scheduler", "optimizer", "trainer", "logger", "decoding")
+OPTIONS = sorted((group, path.stem) for group in GROUPS_OF_OPTIONS for path in (CONFIGS / group).glob("*.yaml"))
+# Options that belong to a language model; all others suit a translation model.
+OF_TEXTS = {"python_docs", "tinyshakespeare", "plain_text", "hub_text", "lm_char", "lm_tiny", "lm_small", "llama_tiny"}
 
 
 def settings(kind: type[Config], name: str, *overrides: str) -> tuple[Any, DictConfig]:
@@ -44,8 +32,8 @@ def settings(kind: type[Config], name: str, *overrides: str) -> tuple[Any, DictC
 
 
 def test_every_group_is_covered() -> None:
-    assert {*SUITED, "experiment"} == GROUPS
-    assert len(EXPERIMENTS) >= 4
+    assert {*GROUPS_OF_OPTIONS, "experiment"} == GROUPS
+    assert len(EXPERIMENTS) >= 6
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
@@ -58,7 +46,7 @@ def test_every_experiment_composes_and_names_its_command(experiment: str) -> Non
 
 @pytest.mark.parametrize(("group", "option"), OPTIONS, ids=[f"{group}-{option}" for group, option in OPTIONS])
 def test_every_option_composes_with_the_experiment_that_it_suits(group: str, option: str) -> None:
-    experiment = SUITED[group].get(option, SUITED[group][None])
+    experiment = "language_model" if option in OF_TEXTS else "translation"
     config, composed = settings(TrainConfig, "train", f"experiment={experiment}", f"{group}={option}")
     own = OmegaConf.load(CONFIGS / group / f"{option}.yaml")
     assert isinstance(own, DictConfig)
@@ -66,10 +54,9 @@ def test_every_option_composes_with_the_experiment_that_it_suits(group: str, opt
         assert [logger.name for logger in config.loggers] == ([] if option == "none" else [option])
         return
     assert "name" not in own or getattr(config, group).name == own.name
-    # What the option says is what the run gets, unless the experiment says something else.
-    by_experiment = OmegaConf.load(CONFIGS / "experiment" / f"{experiment}.yaml").get(group, {})
+    # What the option says is what the run gets: these two experiments set nothing in any group.
     for key in own:
-        if key not in by_experiment and not OmegaConf.is_missing(own, key):
+        if not OmegaConf.is_missing(own, key):
             assert composed[group][key] == own[key]
 
 
@@ -93,12 +80,23 @@ def test_every_experiment_trains_two_steps(run_command: Callable[..., Any], expe
             small += [f"data.folder={tmp_path}", "tokenizer.vocab_size=300"]
         case "phrases_en_de":
             small += ["data.num_train=100", "data.num_validation=4", "data.num_test=4", "tokenizer.vocab_size=300"]
+        case "translation":
+            (tmp_path / "pairs.en").write_text("".join(f"line {number}\n" for number in range(40)), encoding="utf-8")
+            (tmp_path / "pairs.de").write_text("".join(f"Zeile {number}\n" for number in range(40)), encoding="utf-8")
+            files = {f"data.{split}_{side}": f"pairs.{code}" for split in ("train", "validation")
+                     for side, code in (("source", "en"), ("target", "de"))}  # fmt: skip
+            small += [f"data.folder={tmp_path}", *(f"{key}={file}" for key, file in files.items())]
+            small += ["tokenizer.vocab_size=300"]
+        case "language_model":
+            (tmp_path / "text.txt").write_text("the quick brown fox jumps over the lazy dog\n" * 50, encoding="utf-8")
+            small += [f"data.folder={tmp_path}", "data.train=text.txt", "data.validation=text.txt"]
+            small += ["tokenizer.vocab_size=300"]
         case "tinyshakespeare_char":
             (tmp_path / "text.txt").write_text("the quick brown fox jumps over the lazy dog\n" * 50, encoding="utf-8")
             small += [f"data.folder={tmp_path}", "data.train=text.txt"]
         case "python_docs":
             small += ["tokenizer.vocab_size=300"]
-    if experiment in ("multi30k_en_de", "phrases_en_de"):
+    if experiment in ("multi30k_en_de", "phrases_en_de", "translation"):
         small += ["model.num_encoder_layers=1", "model.num_decoder_layers=1"]
     else:
         small += ["model.num_layers=1"]

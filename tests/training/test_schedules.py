@@ -55,7 +55,8 @@ def test_warmup_stable_decay() -> None:
     config = WarmupStableDecayConfig(name="warmup_stable_decay", warmup_steps=10, decay_fraction=0.2)
     factor = rate_factor(config, 100)
     assert [factor(10), factor(50), factor(80)] == [1, 1, 1]
-    assert [factor(85), factor(90), factor(99), factor(100)] == pytest.approx([0.75, 0.5, 0.05, 0])
+    # The last update still moves the weights: 1/20 of the peak for a decay of 20 steps.
+    assert [factor(81), factor(86), factor(91), factor(100)] == pytest.approx([1, 0.75, 0.5, 0.05])
     assert factor(150) == 0
 
 

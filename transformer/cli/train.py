@@ -52,7 +52,7 @@ def main() -> None:
 def _refuse_mixture(arguments: Sequence[str]) -> None:
     """The default experiment is tuned to its own data and model: with others its settings would win unnoticed."""
     keys = {argument.partition("=")[0] for argument in arguments}
-    chosen = sorted(keys & {"data", "model"})
+    chosen = sorted(keys & {"data", "model", "tokenizer"})
     if chosen and not keys & {"experiment", "~experiment", "--config-name", "-cn"}:
         raise ValueError(
             f"`{chosen[0]}=...` needs an experiment to go with: experiment=translation for sentence pairs, "

@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
 
-from transformer.nn.config import StackConfig
+from transformer.nn.config import PositionName, StackConfig
 
 
 class _WholeModelConfig(StackConfig):
@@ -39,6 +39,7 @@ class DecoderOnlyConfig(_WholeModelConfig):
     num_layers: int = Field(ge=1)
     tie_embeddings: bool = Field(True, description="input embedding = output projection")
     scale_embeddings: bool = Field(False, description="multiply embeddings by sqrt(d_model)")
+    position: PositionName = "learned"
     sliding_window: int | None = Field(None, ge=1, description="each token sees itself and the window - 1 before it")
     initialization: Literal["xavier", "normal"] = "normal"
 

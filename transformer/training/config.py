@@ -47,7 +47,7 @@ class CosineConfig(_WarmupConfig):
 
 
 class WarmupStableDecayConfig(_WarmupConfig):
-    """After the warm-up, constant, then linear to 0 over the last ``decay_fraction`` of all steps."""
+    """After the warm-up, constant, then linear towards 0 over the last ``decay_fraction`` of all steps."""
 
     name: Literal["warmup_stable_decay"]
     decay_fraction: float = Field(0.5, gt=0, le=1)

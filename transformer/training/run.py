@@ -13,7 +13,14 @@ from transformer.training.callbacks import ProgressReport, ValidateAtEnd
 from transformer.training.checkpoints import LAST, LastCheckpoint, load_checkpoint
 from transformer.training.config import TrainConfig
 from transformer.training.history import METRICS, History, draw_curve, read_history
-from transformer.training.setup import best_and_stopping, build_parts, build_trainer, check_loggers, marks_documents
+from transformer.training.setup import (
+    best_and_stopping,
+    build_parts,
+    build_trainer,
+    check_accelerator,
+    check_loggers,
+    marks_documents,
+)
 
 CHECKPOINTS, CURVE = "checkpoints", "curve.png"
 
@@ -65,6 +72,7 @@ def train(config: TrainConfig, folder: Path, console: Console, *, resume: bool =
     check_loggers(config.loggers)
     if resume:
         load_checkpoint(last)  # a damaged one is refused before the data are read
+    check_accelerator(config.trainer)
     parts = build_parts(config, folder)
     keep_best, *stopping = best_and_stopping(config, checkpoints)
     assert isinstance(keep_best, ModelCheckpoint)

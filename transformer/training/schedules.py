@@ -44,7 +44,7 @@ def rate_factor(config: SchedulerConfig, total_steps: int) -> Callable[[int], fl
                 return final + (1 - final) * (1 + math.cos(math.pi * progress)) / 2
             case WarmupStableDecayConfig(decay_fraction=fraction):
                 decay_steps = max(round(fraction * total_steps), 1)
-                return min(1.0, max(total_steps - step, 0) / decay_steps)
+                return min(1.0, max(total_steps + 1 - step, 0) / decay_steps)
             case ConstantConfig():
                 return 1.0
             case _:

@@ -135,7 +135,6 @@ def _tokenizers(
 def build_trainer(config: TrainConfig, folder: Path, callbacks: list[Callback]) -> Trainer:
     """The Lightning trainer; the whole run is one of its epochs (see :class:`RunData`)."""
     settings = config.trainer
-    check_accelerator(settings)
     return Trainer(
         accelerator=settings.accelerator,
         devices=settings.devices,
