@@ -7,10 +7,10 @@ import torch
 import torch.nn.functional as F
 from torch.profiler import ProfilerActivity, profile
 
-from transformer.nn.loss import CHUNK_ELEMENTS, cross_entropy
+from transformer.nn.loss import CPU_CHUNK_ELEMENTS, cross_entropy
 
 BATCH, LENGTH, WIDTH, VOCAB = 3, 5, 4, 7
-ALL, ONE_ROW, UNEVEN = CHUNK_ELEMENTS, 1, 4 * VOCAB + 3
+ALL, ONE_ROW, UNEVEN = CPU_CHUNK_ELEMENTS, 1, 4 * VOCAB + 3
 
 
 def _inputs(dtype: torch.dtype = torch.float64):

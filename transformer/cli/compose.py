@@ -48,10 +48,29 @@ def compose_all(folder: Path, name: str, overrides: Sequence[str], other: Path |
     search_path = [] if other is None else [f"hydra.searchpath=['file://{other.resolve()}']"]
     with initialize_config_dir(str(folder.resolve()), version_base="1.3"):
         for job in expand(overrides):
+            _refuse_overlap(job, [folder] if other is None else [other, folder])
             try:
                 yield compose(name, [*job, *search_path])
             except (HydraException, OmegaConfBaseException, ValueError) as error:
                 raise SettingsError(_explain_hydra(error)) from error
+
+
+def _refuse_overlap(job: Sequence[str], folders: Sequence[Path]) -> None:
+    """An experiment's own values would win, unnoticed, over those of a model, data set or tokenizer chosen beside it."""
+    chosen = {key: value for key, equals, value in (override.partition("=") for override in job) if equals}
+    files = [folder / "experiment" / f"{chosen.get('experiment')}.yaml" for folder in folders]
+    file = next((file for file in files if file.is_file()), None)
+    if file is None:
+        return
+    experiment = OmegaConf.load(file)
+    assert isinstance(experiment, DictConfig)
+    for group in ("data", "model", "tokenizer"):
+        if group in chosen and experiment.get(group):
+            raise SettingsError(
+                f"`{group}={chosen[group]}` and `experiment={chosen['experiment']}` both make settings of the {group}. "
+                f"Change single ones ({group}.SETTING=...), or start from experiment=translation or "
+                "experiment=language_model."
+            )
 
 
 def _explain_hydra(error: Exception) -> str:

@@ -29,7 +29,7 @@ def set_up_logging() -> None:
     """Show our own warnings; keep the libraries' chatter away."""
     root = logging.getLogger("transformer")
     root.handlers, root.propagate = [_OneLine()], False
-    root.setLevel(logging.INFO)
+    root.setLevel(logging.INFO if is_main_process() else logging.ERROR)
     for name in ("lightning.pytorch", "lightning.fabric", "datasets", "huggingface_hub", "httpx"):
         logging.getLogger(name).setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", category=FutureWarning)

@@ -27,7 +27,7 @@ def finish(result: RunResult, config: TrainConfig, bundle_folder: Path, run_fold
         run_folder: the run's folder as the user knows it.
         console: where to show it.
     """
-    scored = score_split(result.bundle, config.data, "test")
+    scored = score_split(result.bundle, config.data, "test", device=result.device)
     save_bundle(bundle_folder, result.bundle, model_card(result, config, scored))
     console.print(summary(result, config, scored))
     if scored.outputs:

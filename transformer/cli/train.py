@@ -9,7 +9,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
 from transformer.cli.compose import config_folder, parse
-from transformer.cli.console import INTERRUPTED, USAGE_ERROR, is_main_process, messages, one_line_errors, set_up_logging
+from transformer.cli.console import USAGE_ERROR, is_main_process, messages, one_line_errors, set_up_logging
 from transformer.cli.entry import start
 from transformer.training.config import TrainConfig
 
@@ -18,7 +18,18 @@ CONFIG, BUNDLE = "config.yaml", "bundle"
 HYDRA_SETTINGS = ["hydra.output_subdir=null", "hydra/job_logging=none", "hydra/hydra_logging=none"]
 AGAIN = "hydra.run.dir='runs/again/${now:%Y-%m-%d_%H-%M-%S}'"
 # What cannot change when a run goes on: it would have no effect, or not fit what is stored.
-FIXED = ("seed", "tokenizer", "model", "optimizer", "batching.max_tokens_per_batch", "trainer.accumulate_grad_batches")
+FIXED = (
+    "seed",
+    "data",
+    "tokenizer",
+    "model",
+    "optimizer",
+    "batching.max_tokens_per_batch",
+    "batching.over_long",
+    "trainer.devices",
+    "trainer.num_nodes",
+    "trainer.accumulate_grad_batches",
+)
 
 
 def main() -> None:
@@ -95,17 +106,18 @@ def _train(config: TrainConfig, folder: Path) -> None:
         console.print(f"{'resuming' if resume else 'training in'} {shown}", highlight=False)
     try:
         result = train(config, folder, console, resume=resume)
-    except RunInterrupted:
+    except RunInterrupted as stop:
         if is_main_process():
             command = shlex.join(["transformer-train", f"resume={shown}"])
-            console.print(f"\nstopped and saved. Go on with:\n  {command}", highlight=False)
-        sys.exit(INTERRUPTED)
+            how = "stopped and saved" if stop.saved else "stopped at once"
+            console.print(f"\n{how}. Go on with:\n  {command}", highlight=False)
+        sys.exit(128 + stop.signum)
     if is_main_process():
         finish(result, config, folder / BUNDLE, shown, console)
 
 
 def _refuse_changes(config: TrainConfig, folder: Path) -> None:
-    """A resumed run keeps what its weights, its optimizer and its place in the data depend on."""
+    """A resumed run keeps what its weights, its optimizer and its place in the data depend on; files may move."""
     stored = OmegaConf.load(folder / CONFIG)
     wanted = OmegaConf.create(config.to_plain())
     for name in FIXED:
@@ -113,7 +125,9 @@ def _refuse_changes(config: TrainConfig, folder: Path) -> None:
         if before == now:
             continue
         if isinstance(before, DictConfig) and isinstance(now, DictConfig):
-            keys = [key for key in (*before, *now) if before.get(key) != now.get(key)]
+            keys = [key for key in (*before, *now) if before.get(key) != now.get(key) and key != "folder"]
+            if not keys:
+                continue
             name, before, now = f"{name}.{keys[0]}", before.get(keys[0]), now.get(keys[0])
         raise ValueError(f"`{name}` cannot change when a run is resumed: it was {before!r} and is now {now!r}.")
 

@@ -23,7 +23,7 @@ def sample_search(
 
     def choose(logits_MV: Tensor, examples: Sequence[int]) -> Tensor:
         draws_M = torch.tensor([generators[example].random() for example in examples], dtype=torch.float64)
-        return draw(probabilities(logits_MV, config).cpu(), draws_M).to(logits_MV.device)
+        return draw(probabilities(logits_MV.cpu(), config), draws_M).to(logits_MV.device)
 
     return step_by_step(model, choose, eos_id=eos_id, limits=limits)
 

@@ -27,22 +27,23 @@ class TranslationSteps:
     def __init__(self, model: EncoderDecoder, source_BS: Tensor, source_mask_BS: Tensor, bos_id: int) -> None:
         self.model, self.bos_id = model, bos_id
         self.mask_MS = source_mask_BS
-        self.memory_MSD = model.encode(source_BS, source_mask_BS).memory_BSD
+        self.memory_BSD = model.encode(source_BS, source_mask_BS).memory_BSD
         self.cache = model.new_cache()
 
     def start(self) -> Tensor:
         """Logits (B, V) of each target's first token."""
-        batch = self.memory_MSD.shape[0]
-        return self._logits(torch.full((batch,), self.bos_id, device=self.memory_MSD.device))
+        batch = self.memory_BSD.shape[0]
+        return self._logits(torch.full((batch,), self.bos_id, device=self.memory_BSD.device))
 
-    def step(self, tokens_M: Tensor, parents_M: Tensor) -> Tensor:
-        """Logits (M, V) after rows ``parents_M`` continued with ``tokens_M``."""
-        self.cache.select(parents_M)
-        self.memory_MSD, self.mask_MS = self.memory_MSD[parents_M], self.mask_MS[parents_M]
+    def step(self, tokens_M: Tensor, parents_M: Tensor | None) -> Tensor:
+        """Logits (M, V) after rows ``parents_M`` (None: all, in order) continued with ``tokens_M``."""
+        if parents_M is not None:
+            self.cache.select(parents_M)
+            self.mask_MS = self.mask_MS[parents_M]  # the memory itself is projected once, at the start
         return self._logits(tokens_M)
 
     def _logits(self, tokens_M: Tensor) -> Tensor:
-        decoded = self.model.decode(tokens_M[:, None], self.memory_MSD, self.mask_MS, cache=self.cache)
+        decoded = self.model.decode(tokens_M[:, None], self.memory_BSD, self.mask_MS, cache=self.cache)
         return self.model.output(decoded.hidden_BTD[:, -1])  # type: ignore[no-any-return]
 
 
@@ -64,7 +65,8 @@ class ContinuationSteps:
         mask = None if bool(self.prompt_mask_BL.all()) else self.prompt_mask_BL
         return self.model.next_logits(self.prompt_BL, mask, cache=self.cache)
 
-    def step(self, tokens_M: Tensor, parents_M: Tensor) -> Tensor:
-        """Logits (M, V) after rows ``parents_M`` continued with ``tokens_M``."""
-        self.cache.select(parents_M)
+    def step(self, tokens_M: Tensor, parents_M: Tensor | None) -> Tensor:
+        """Logits (M, V) after rows ``parents_M`` (None: all, in order) continued with ``tokens_M``."""
+        if parents_M is not None:
+            self.cache.select(parents_M)
         return self.model.next_logits(tokens_M[:, None], cache=self.cache)

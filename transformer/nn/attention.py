@@ -16,6 +16,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from transformer.nn.cache import KeyValueCache
 from transformer.nn.config import checked_head_size
 from transformer.nn.masks import causal_mask
+from transformer.nn.norm import HeadNorm
 from transformer.nn.positions import NO_SIGNALS, PositionSignals, rotate
 
 Backend = Literal["fused", "explicit"]
@@ -61,7 +62,8 @@ def attention(
     query_length, key_length = query_BHQE.shape[2], key_BGKE.shape[2]
     if causal and query_length == 1:
         causal = False  # the last query sees every key
-    low_precision = query_BHQE.dtype in (torch.float16, torch.bfloat16)
+    device = query_BHQE.device.type
+    low_precision = query_BHQE.dtype in (torch.float16, torch.bfloat16) or torch.is_autocast_enabled(device)
     if backend == "explicit" or (bias is not None and low_precision):
         # A bias of hundreds of positions does not survive 16-bit rounding: the explicit path adds it in float32.
         if causal:
@@ -207,8 +209,8 @@ class SelfAttention(nn.Module):
         self.num_heads, self.num_kv_heads, self.dropout = num_heads, num_kv_heads, dropout
         self.widths = (d_model, num_kv_heads * head_size, num_kv_heads * head_size)
         self.query_key_value = nn.Linear(d_model, sum(self.widths), bias=bias)
-        self.query_norm = nn.RMSNorm(head_size, eps=1e-6) if qk_norm else None
-        self.key_norm = nn.RMSNorm(head_size, eps=1e-6) if qk_norm else None
+        self.query_norm = HeadNorm(head_size) if qk_norm else None
+        self.key_norm = HeadNorm(head_size) if qk_norm else None
         self.output = nn.Linear(d_model, d_model, bias=bias)
 
     def forward(
@@ -259,8 +261,8 @@ class CrossAttention(nn.Module):
         self.num_heads, self.num_kv_heads, self.dropout = num_heads, num_kv_heads, dropout
         self.query = nn.Linear(d_model, d_model, bias=bias)
         self.key_value = nn.Linear(d_model, 2 * num_kv_heads * head_size, bias=bias)
-        self.query_norm = nn.RMSNorm(head_size, eps=1e-6) if qk_norm else None
-        self.key_norm = nn.RMSNorm(head_size, eps=1e-6) if qk_norm else None
+        self.query_norm = HeadNorm(head_size) if qk_norm else None
+        self.key_norm = HeadNorm(head_size) if qk_norm else None
         self.output = nn.Linear(d_model, d_model, bias=bias)
 
     def forward(

@@ -7,7 +7,9 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-CHUNK_ELEMENTS = 1 << 22  # logits alive at a time: 16 MiB in float32, enough for full matrix-product speed
+CPU_CHUNK_ELEMENTS = 1 << 22  # logits alive at a time: 16 MiB in float32 stay near the processor
+GPU_CHUNK_ELEMENTS = 1 << 26  # 256 MiB: enough work for each launch
+HALF_SCALE = 1024.0  # keeps the gradient of an improbable token above float16's smallest number
 
 
 class LossSum(NamedTuple):
@@ -31,7 +33,7 @@ def cross_entropy(
     scored_BL: Tensor,
     *,
     label_smoothing: float = 0.0,
-    chunk_elements: int = CHUNK_ELEMENTS,
+    chunk_elements: int | None = None,
 ) -> LossSum:
     """Loss of predicting ``labels_BL`` from ``hidden_BLD @ weight_VD.T``, summed over the positions to score.
 
@@ -44,7 +46,7 @@ def cross_entropy(
         labels_BL: the right next tokens; anything, such as -100, where not scored.
         scored_BL: bool, True where the label counts. Padding is decided here, never by comparing ids.
         label_smoothing: e above.
-        chunk_elements: upper bound on logits held at once (at least one row of them).
+        chunk_elements: upper bound on logits held at once (at least one row of them); default: by the device.
 
     Softmax and sums are in float32, or float64 for float64 input. Gradients are computed along with the loss, chunk by
     chunk, so that no chunk of logits is computed twice; a second derivative is not available.
@@ -54,23 +56,35 @@ def cross_entropy(
             f"labels and the bool mask of scored positions must have the shape {tuple(hidden_BLD.shape[:-1])} of "
             f"the hidden states, but have {tuple(labels_BL.shape)} and {tuple(scored_BL.shape)} ({scored_BL.dtype})."
         )
-    hidden_ND = hidden_BLD[scored_BL]
-    labels_N = labels_BL[scored_BL]
+    # Rows that do not count are computed and weighted with zero: picking the others would wait for the device.
+    hidden_ND, scored_N = hidden_BLD.flatten(0, -2), scored_BL.flatten()
+    labels_N = labels_BL.flatten().masked_fill(~scored_N, 0)
+    if chunk_elements is None:
+        chunk_elements = GPU_CHUNK_ELEMENTS if hidden_BLD.is_cuda else CPU_CHUNK_ELEMENTS
     if not torch.is_grad_enabled():
         # The inputs still say that they need gradients: the function below would compute them for nothing.
         hidden_ND, weight_VD = hidden_ND.detach(), weight_VD.detach()
     loss, nll = _LinearCrossEntropy.apply(  # type: ignore[no-untyped-call]
-        hidden_ND, weight_VD, labels_N, label_smoothing, chunk_elements
+        hidden_ND, weight_VD, labels_N, scored_N, label_smoothing, chunk_elements
     )
-    return LossSum(loss, nll, torch.tensor(labels_N.numel(), device=labels_N.device))
+    return LossSum(loss, nll, scored_N.sum())
 
 
 class _LinearCrossEntropy(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, hidden_ND: Tensor, weight_VD: Tensor, labels_N: Tensor, smoothing: float, chunk_elements: int
+        ctx: Any,
+        hidden_ND: Tensor,
+        weight_VD: Tensor,
+        labels_N: Tensor,
+        scored_N: Tensor,
+        smoothing: float,
+        chunk_elements: int,
     ) -> tuple[Tensor, Tensor]:
         vocab_size = weight_VD.shape[0]
+        product = _product_dtype(hidden_ND)
+        product_weight_VD = weight_VD.to(product)  # once, not for every chunk
+        scale = HALF_SCALE if product == torch.float16 else 1.0
         accumulate = torch.promote_types(hidden_ND.dtype, torch.float32)
         loss = torch.zeros((), dtype=accumulate, device=hidden_ND.device)
         nll = torch.zeros_like(loss)
@@ -79,25 +93,27 @@ class _LinearCrossEntropy(torch.autograd.Function):
         grad_weight_VD = torch.zeros_like(weight_VD) if need_weight else None
         rows = max(1, chunk_elements // vocab_size)
         for start in range(0, hidden_ND.shape[0], rows):
-            chunk_CD, labels_C = hidden_ND[start : start + rows], labels_N[start : start + rows, None]
-            logits_CV = F.linear(chunk_CD, weight_VD).to(accumulate)  # 16-bit product under autocast
+            chunk_CD, labels_C = hidden_ND[start : start + rows].to(product), labels_N[start : start + rows, None]
+            scored_C = scored_N[start : start + rows, None]
+            logits_CV = F.linear(chunk_CD, product_weight_VD).to(accumulate)
             log_total_C = logits_CV.logsumexp(-1, keepdim=True)
-            chunk_nll = (log_total_C - logits_CV.gather(1, labels_C)).sum()
-            nll += chunk_nll
-            loss += (1 - smoothing) * chunk_nll
+            nll_C = log_total_C - logits_CV.gather(1, labels_C)
+            nll += nll_C.masked_fill(~scored_C, 0).sum()
             if smoothing > 0:
-                loss += smoothing * (log_total_C.sum() - logits_CV.sum() / vocab_size)
+                mean_C = log_total_C - logits_CV.mean(-1, keepdim=True)
+                nll_C = (1 - smoothing) * nll_C + smoothing * mean_C
+            loss += nll_C.masked_fill(~scored_C, 0).sum()
             if need_hidden or need_weight:
                 # d loss / d logits = softmax - target distribution, written over the logits.
                 grad_CV = logits_CV.sub_(log_total_C).exp_()
                 if smoothing > 0:
                     grad_CV.sub_(smoothing / vocab_size)
                 grad_CV.scatter_add_(1, labels_C, torch.full_like(log_total_C, smoothing - 1))
-                grad_CV = grad_CV.to(_product_dtype(chunk_CD))
+                grad_CV = grad_CV.mul_(scored_C * scale).to(product)
                 if grad_hidden_ND is not None:
-                    grad_hidden_ND[start : start + rows] = grad_CV @ weight_VD.to(grad_CV.dtype)
+                    grad_hidden_ND[start : start + rows] = (grad_CV @ product_weight_VD).to(accumulate) / scale
                 if grad_weight_VD is not None:
-                    grad_weight_VD += grad_CV.T @ chunk_CD.to(grad_CV.dtype)
+                    grad_weight_VD += (grad_CV.T @ chunk_CD).to(accumulate) / scale
         ctx.save_for_backward(grad_hidden_ND, grad_weight_VD)
         ctx.mark_non_differentiable(nll)
         return loss, nll
@@ -112,10 +128,11 @@ class _LinearCrossEntropy(torch.autograd.Function):
             None,
             None,
             None,
+            None,
         )
 
 
-def _product_dtype(hidden_CD: Tensor) -> torch.dtype:
+def _product_dtype(hidden_ND: Tensor) -> torch.dtype:
     """The precision matrix products run in here: autocast's where it is on, else the tensor's own."""
-    device = hidden_CD.device.type
-    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden_CD.dtype
+    device = hidden_ND.device.type
+    return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden_ND.dtype

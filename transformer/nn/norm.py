@@ -2,9 +2,21 @@
 
 from typing import assert_never
 
-from torch import nn
+import torch
+from torch import Tensor, nn
 
 from transformer.nn.config import NormName
+
+
+class HeadNorm(nn.RMSNorm):
+    """RMSNorm of queries or keys over their head size, in at least float32 whatever precision they come in."""
+
+    def __init__(self, head_size: int) -> None:
+        super().__init__(head_size, eps=1e-6)
+
+    def forward(self, x_BHLE: Tensor) -> Tensor:
+        precision = torch.promote_types(x_BHLE.dtype, torch.float32)
+        return super().forward(x_BHLE.to(precision)).to(x_BHLE.dtype)
 
 
 def build_norm(name: NormName, width: int, *, eps: float, bias: bool) -> nn.Module:

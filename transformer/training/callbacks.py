@@ -4,6 +4,7 @@ import time
 from typing import Any
 
 from lightning.pytorch import Callback, LightningModule, Trainer
+from lightning.pytorch.callbacks import EarlyStopping
 from rich.console import Console
 from rich.progress import (
     BarColumn,
@@ -23,14 +24,52 @@ from transformer.data.batching import TextBatch, TranslationBatch
 from transformer.training.task import Task
 
 
-class ValidateAtEnd(Callback):
-    """Makes the last step a validation: Lightning validates once more when it is asked to stop."""
+class StopAtEnd(Callback):
+    """Ends the run at its last step or when its time is up, with a validation: Lightning makes one when asked to stop.
+
+    Time is looked at between optimizer steps only, so that no step is cut in half; a resumed run goes on counting.
+
+    Args:
+        max_seconds: wall-clock limit of the whole run, or None.
+    """
+
+    def __init__(self, max_seconds: float | None) -> None:
+        self.max_seconds = max_seconds
+        self._earlier = 0.0  # seconds before the run was resumed
+        self._started = time.monotonic()
+
+    def state_dict(self) -> dict[str, float]:
+        return {"seconds": self._seconds()}
+
+    def load_state_dict(self, state_dict: dict[str, float]) -> None:
+        self._earlier = state_dict["seconds"]
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._started = time.monotonic()
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
+        if (batch_idx + 1) % trainer.accumulate_grad_batches != 0 and not trainer.is_last_batch:
+            return  # in the middle of an accumulation window
         if trainer.global_step >= trainer.estimated_stepping_batches:
             trainer.should_stop = True
+        elif self.max_seconds is not None:
+            over = self._seconds() >= self.max_seconds
+            # All ranks must stop at the same step, and their clocks differ.
+            if trainer.world_size > 1:
+                over = trainer.strategy.reduce_boolean_decision(over, all=False)
+            trainer.should_stop = trainer.should_stop or over
+
+    def _seconds(self) -> float:
+        return self._earlier + time.monotonic() - self._started
+
+
+class Patience(EarlyStopping):
+    """Early stopping whose settings are the configuration's, also when a run is resumed with others than it had."""
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        super().load_state_dict({**state_dict, "patience": self.patience})
 
 
 class ProgressReport(Callback):

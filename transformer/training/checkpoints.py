@@ -32,11 +32,11 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         os.replace(temporary, target)
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = True) -> dict[str, Any]:
-        return load_checkpoint(Path(path), map_location)
+        return load_checkpoint(Path(path))
 
 
-def load_checkpoint(path: Path, map_location: Any = "cpu") -> dict[str, Any]:
-    """Read a training checkpoint; plain data only, so nothing in the file can run code.
+def load_checkpoint(path: Path) -> dict[str, Any]:
+    """Read a training checkpoint onto the CPU; plain data only, so nothing in the file can run code.
 
     Raises:
         ValueError: if the file is missing, damaged, or holds anything but plain data; the message names it.
@@ -46,7 +46,7 @@ def load_checkpoint(path: Path, map_location: Any = "cpu") -> dict[str, Any]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch on formats that it does not expect; they are refused right below
-            checkpoint: dict[str, Any] = torch.load(path, map_location=map_location, weights_only=True)
+            checkpoint: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as error:  # whatever the bytes of a foreign file make of the reader
         raise ValueError(
             f"the checkpoint {path} is damaged or holds more than plain data, and is not loaded."
@@ -57,14 +57,24 @@ def load_checkpoint(path: Path, map_location: Any = "cpu") -> dict[str, Any]:
 
 
 class RunInterrupted(BaseException):
-    """The user asked the run to stop, and it has been saved. Not an Exception: nothing should handle it on the way."""
+    """The user asked the run to stop. Not an Exception: nothing should handle it on the way.
+
+    Attributes:
+        signum: how it was asked: SIGINT (Ctrl-C) or SIGTERM.
+        saved: whether the run was saved at this point; not when it had to end at once.
+    """
+
+    def __init__(self, signum: int, *, saved: bool) -> None:
+        super().__init__(signum, saved)
+        self.signum, self.saved = signum, saved
 
 
 class LastCheckpoint(Checkpoint):
     """Keeps ``last.ckpt``, from which a run is resumed: every ``every_n_steps``, after each validation, and on Ctrl-C.
 
-    A save that falls on a validation waits for it, so that a resumed run neither loses nor repeats one. Ctrl-C ends the
-    run after the current optimizer step and its validation, if one is due; a second one at once.
+    A save that falls on a validation waits for it, so that a resumed run neither loses nor repeats one. Ctrl-C or
+    SIGTERM ends the run after the current optimizer step and its validation, if one is due; a second one at once.
+    Several ranks must all get the signal, as they do from a terminal.
 
     Args:
         folder: where to write.
@@ -75,8 +85,7 @@ class LastCheckpoint(Checkpoint):
     def __init__(self, folder: Path, *, every_n_steps: int, validate_every_n_steps: int) -> None:
         self.path = folder / LAST
         self.every_n_steps, self.validate_every_n_steps = every_n_steps, validate_every_n_steps
-        self.interrupted = False
-        self._previous_handler: Any = None
+        self.interrupted: int | None = None  # the signal
 
     @contextmanager
     def catching_interrupts(self) -> Iterator[None]:
@@ -84,15 +93,17 @@ class LastCheckpoint(Checkpoint):
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        self._previous_handler = signal.signal(signal.SIGINT, self._on_interrupt)
+        previous = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
         try:
             yield
         finally:  # no hook: Lightning puts back what it found after calling them
-            signal.signal(signal.SIGINT, self._previous_handler)
+            for number, handler in previous.items():
+                signal.signal(number, handler)
 
-    def _on_interrupt(self, signum: int, frame: FrameType | None) -> None:
-        self.interrupted = True
-        signal.signal(signal.SIGINT, self._previous_handler)
+    def _on_signal(self, signum: int, frame: FrameType | None) -> None:
+        if self.interrupted is not None:
+            raise RunInterrupted(signum, saved=False)
+        self.interrupted = signum
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -102,7 +113,7 @@ class LastCheckpoint(Checkpoint):
         step = trainer.global_step
         if step % self.validate_every_n_steps == 0 or step >= trainer.estimated_stepping_batches:
             return  # a validation follows
-        if self.interrupted or step % self.every_n_steps == 0:
+        if self.interrupted is not None or step % self.every_n_steps == 0:
             self._save(trainer)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -118,8 +129,8 @@ class LastCheckpoint(Checkpoint):
 
     def _save(self, trainer: Trainer) -> None:
         trainer.save_checkpoint(self.path)
-        if self.interrupted:
-            raise RunInterrupted
+        if self.interrupted is not None:
+            raise RunInterrupted(self.interrupted, saved=True)
 
 
 def _move(state: dict[str, Any], folder: Path) -> None:

@@ -73,7 +73,7 @@ class TrainerConfig(Config):
         None, pattern=r"^\d\d:\d\d:\d\d:\d\d$", description="wall-clock limit, days:hours:minutes:seconds"
     )
     accelerator: Literal["auto", "cpu", "gpu", "cuda", "mps"] = "auto"
-    devices: int | Literal["auto"] = "auto"
+    devices: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
     num_nodes: int = Field(1, ge=1)
     strategy: Literal["auto", "ddp"] = "auto"
     precision: Literal["auto", "bf16-mixed", "16-mixed", "32-true", "64-true"] = Field(
@@ -82,6 +82,14 @@ class TrainerConfig(Config):
     accumulate_grad_batches: int = Field(1, ge=1, description="batches per optimizer step")
     gradient_clip_val: float | None = Field(1.0, gt=0, description="greatest gradient norm, of the loss per token")
     log_every_n_steps: int = Field(10, ge=1)
+
+    @property
+    def max_seconds(self) -> int | None:
+        """`max_time` in seconds."""
+        if self.max_time is None:
+            return None
+        days, hours, minutes, seconds = (int(part) for part in self.max_time.split(":"))
+        return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -9,7 +9,7 @@ from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from rich.console import Console
 
 from transformer.bundle import Bundle, BundleConfig
-from transformer.training.callbacks import ProgressReport, ValidateAtEnd
+from transformer.training.callbacks import ProgressReport, StopAtEnd
 from transformer.training.checkpoints import LAST, LastCheckpoint, load_checkpoint
 from transformer.training.config import TrainConfig
 from transformer.training.history import METRICS, History, draw_curve, read_history
@@ -33,12 +33,14 @@ class RunResult(NamedTuple):
         best_step: the optimizer step of that checkpoint.
         steps: optimizer steps of the whole run.
         best_value: the monitored metric there.
+        device: where it was trained.
     """
 
     bundle: Bundle
     best_step: int
     steps: int
     best_value: float
+    device: str
 
 
 def nothing_to_do(config: TrainConfig, folder: Path) -> str | None:
@@ -87,7 +89,7 @@ def train(config: TrainConfig, folder: Path, console: Console, *, resume: bool =
         [
             ProgressReport(console, every_n_steps=config.trainer.log_every_n_steps),
             History(folder, every_n_steps=config.trainer.log_every_n_steps),
-            ValidateAtEnd(),
+            StopAtEnd(config.trainer.max_seconds),
             *stopping,
             keep_best,
             keep_last,
@@ -129,5 +131,5 @@ def train(config: TrainConfig, folder: Path, console: Console, *, resume: bool =
         decoding=config.decoding,
         mark_documents=marks_documents(config.data),
     )
-    bundle = Bundle(bundle_config, model.cpu().eval(), parts.source_tokenizer, parts.target_tokenizer)
-    return RunResult(bundle, best_step, trainer.global_step, best_value)
+    bundle = Bundle(bundle_config, model.cpu().float().eval(), parts.source_tokenizer, parts.target_tokenizer)
+    return RunResult(bundle, best_step, trainer.global_step, best_value, str(trainer.strategy.root_device))

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 from lightning.pytorch import Callback, Trainer
-from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger, WandbLogger
 
 from transformer.bundle import build_model, load_tokenizers, save_tokenizers
@@ -24,6 +24,7 @@ from transformer.data.datamodule import RunData, TextData, TranslationData, enco
 from transformer.data.tokenizer import Tokenizer
 from transformer.models.decoder_only import DecoderOnly
 from transformer.models.encoder_decoder import EncoderDecoder
+from transformer.training.callbacks import Patience
 from transformer.training.checkpoints import AtomicCheckpointIO
 from transformer.training.config import (
     CsvLoggerConfig,
@@ -143,7 +144,6 @@ def build_trainer(config: TrainConfig, folder: Path, callbacks: list[Callback]) 
         precision=choose_precision(settings),  # type: ignore[arg-type]
         max_epochs=1,
         max_steps=-1 if settings.max_steps is None else settings.max_steps,
-        max_time=settings.max_time,
         accumulate_grad_batches=settings.accumulate_grad_batches,
         gradient_clip_val=settings.gradient_clip_val,
         log_every_n_steps=settings.log_every_n_steps,
@@ -161,7 +161,7 @@ def build_trainer(config: TrainConfig, folder: Path, callbacks: list[Callback]) 
 
 
 def check_accelerator(settings: TrainerConfig) -> None:
-    """Refuse hardware that this machine lacks."""
+    """Refuse hardware that this machine lacks, and a precision that it would silently replace."""
     cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
     available = {"auto": True, "cpu": True, "cuda": cuda, "mps": mps, "gpu": cuda or mps}
     if not available[settings.accelerator]:
@@ -169,6 +169,8 @@ def check_accelerator(settings: TrainerConfig) -> None:
             f"`trainer.accelerator` must be hardware that this machine has, but is {settings.accelerator}; "
             "trainer=cpu runs on the CPU."
         )
+    if settings.precision == "16-mixed" and (settings.accelerator == "cpu" or not cuda):
+        raise ValueError("`trainer.precision: 16-mixed` needs a CUDA GPU; on a CPU use bf16-mixed or 32-true.")
 
 
 def choose_precision(settings: TrainerConfig) -> str:
@@ -221,7 +223,7 @@ def best_and_stopping(config: TrainConfig, folder: Path) -> list[Callback]:
     ]
     if config.early_stopping is not None:
         callbacks.append(
-            EarlyStopping(
+            Patience(
                 monitor=config.early_stopping.monitor,
                 mode=config.direction(config.early_stopping.monitor),
                 patience=config.early_stopping.patience,

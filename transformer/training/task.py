@@ -74,7 +74,10 @@ class Task(LightningModule, ABC):
         settings = self.config.trainer
         window_ends = (batch_idx + 1) % settings.accumulate_grad_batches == 0
         if window_ends and (self.trainer.global_step + 1) % settings.log_every_n_steps == 0:
-            self.log("train/loss", (self._logged[0] / self._logged[1]).float())
+            sums = torch.stack([self._logged[0].float(), self._logged[1].float()])
+            if self.trainer.world_size > 1:
+                torch.distributed.all_reduce(sums)
+            self.log("train/loss", sums[0] / sums[1])
             self._logged = None
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -87,7 +90,7 @@ class Task(LightningModule, ABC):
         assert self._window_tokens is not None
         tokens = self._window_tokens
         if self.trainer.world_size > 1:
-            tokens = self.trainer.strategy.reduce(tokens, reduce_op="sum")
+            torch.distributed.all_reduce(tokens)
         # Lightning has divided by the accumulation length, data parallelism by the number of ranks.
         divided = self.nominal_tokens * self.trainer.accumulate_grad_batches * self.trainer.world_size
         gradients = [p.grad for p in self.parameters() if p.grad is not None]
