@@ -11,14 +11,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from transformer.models.config import EncoderDecoderConfig
 from transformer.models.encoder_decoder import EncoderDecoder
-from transformer.nn.attention import (
-    Backend,
-    CrossAttention,
-    SelfAttention,
-    attention,
-    merge_heads,
-    split_heads,
-)
+from transformer.nn.attention import Backend, attention
+from transformer.nn.multihead import CrossAttention, SelfAttention, merge_heads, split_heads
 
 BACKENDS: tuple[Backend, ...] = ("fused", "explicit")
 both_backends = pytest.mark.parametrize("backend", BACKENDS)

@@ -13,9 +13,10 @@ from transformer.data.batching import collate_translation, shift_targets
 from transformer.models.config import DecoderOnlyConfig, EncoderDecoderConfig
 from transformer.models.decoder_only import DecoderOnly
 from transformer.models.encoder_decoder import EncoderDecoder
-from transformer.nn.attention import Backend, CrossAttention
+from transformer.nn.attention import Backend
 from transformer.nn.cache import DecoderCache
 from transformer.nn.loss import cross_entropy
+from transformer.nn.multihead import CrossAttention
 
 BACKENDS: tuple[Backend, ...] = ("fused", "explicit")
 both_backends = pytest.mark.parametrize("backend", BACKENDS)

@@ -8,9 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from transformer.models.config import DecoderOnlyConfig
-from transformer.nn.attention import CrossAttention, SelfAttention
 from transformer.nn.feedforward import FeedForward
 from transformer.nn.layers import Residual, TransformerLayer
+from transformer.nn.multihead import CrossAttention, SelfAttention
 from transformer.nn.norm import build_norm
 from transformer.nn.positions import SinusoidalPosition
 

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 from transformer.models.config import DecoderOnlyConfig, EncoderDecoderConfig
 from transformer.models.decoder_only import DecoderOnly
 from transformer.models.encoder_decoder import EncoderDecoder
-from transformer.nn.attention import SelfAttention, attention
+from transformer.nn.attention import attention
 from transformer.nn.cache import DecoderCache, KeyValueCache
+from transformer.nn.multihead import SelfAttention
 from transformer.nn.positions import SinusoidalPosition, place_tokens, positions_of
 
 BACKENDS = pytest.mark.parametrize("backend", ["fused", "explicit"])

@@ -50,7 +50,7 @@ def test_CKPT_04_resuming_a_finished_run(run_settings: Settings, tmp_path: Path,
     expected = {
         "inverse_sqrt": math.sqrt(10 / 21),
         "cosine": 0.1 + 0.9 * (1 + math.cos(math.pi * 11 / 20)) / 2,
-        "warmup_stable_decay": 9 / 15,
+        "warmup_stable_decay": 10 / 15,  # of 15 decaying updates, the last has 1 / 15
     }
     assert entries[20]["learning_rate"] == pytest.approx(0.01 * expected[schedule], rel=1e-12)
     if schedule == "inverse_sqrt":  # the only one of the three that does not know the end

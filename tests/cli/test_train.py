@@ -1,5 +1,6 @@
 """``transformer-train`` around the run itself: where it writes, what it resumes, how it ends."""
 
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -108,14 +109,24 @@ def test_the_command_of_the_model_card_makes_the_run_again(trained: Path, run_co
         assert (again / "bundle" / name).read_bytes() == (trained / "bundle" / name).read_bytes()
 
 
-def test_an_interrupted_run_says_how_to_go_on(run_command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("signum", "saved", "status", "how"),
+    [
+        (signal.SIGINT, True, 130, "stopped and saved"),
+        (signal.SIGINT, False, 130, "stopped at once"),
+        (signal.SIGTERM, True, 143, "stopped and saved"),
+    ],
+)
+def test_an_interrupted_run_says_how_to_go_on(
+    run_command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, signum: int, saved: bool, status: int, how: str
+) -> None:
     def stop(*_: Any, **__: Any) -> None:
-        raise RunInterrupted
+        raise RunInterrupted(signum, saved=saved)
 
     monkeypatch.setattr(training, "train", stop)
     result = run_command(command.main, "hydra.run.dir='a run'")
-    assert result.status == 130
-    assert result.err.endswith("stopped and saved. Go on with:\n  transformer-train 'resume=a run'\n")
+    assert result.status == status
+    assert result.err.endswith(f"{how}. Go on with:\n  transformer-train 'resume=a run'\n")
 
 
 def test_other_processes_of_a_run_stay_silent(run_command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:

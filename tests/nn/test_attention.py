@@ -6,7 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from transformer.nn.attention import attention, merge_heads, split_heads
+from transformer.nn.attention import attention
+from transformer.nn.multihead import merge_heads, split_heads
 
 BACKENDS = pytest.mark.parametrize("backend", ["fused", "explicit"])
 BATCH, HEADS, QUERIES, KEYS, SIZE, VALUE_SIZE = 2, 6, 3, 5, 4, 7

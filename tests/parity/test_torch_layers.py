@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from transformer.models.config import EncoderDecoderConfig
 from transformer.models.encoder_decoder import EncoderDecoder
-from transformer.nn.attention import CrossAttention, SelfAttention
 from transformer.nn.layers import TransformerLayer
+from transformer.nn.multihead import CrossAttention, SelfAttention
 
 D_MODEL, HEADS, D_FF, SOURCE_VOCAB, TARGET_VOCAB = 12, 3, 20, 17, 13
 SETTINGS = pytest.mark.parametrize(

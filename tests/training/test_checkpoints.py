@@ -121,7 +121,8 @@ def test_a_second_ctrl_c_ends_the_run_at_once(
 ) -> None:
     interrupt_at(monkeypatch, 1, times=2)
     before = signal.getsignal(signal.SIGINT)
-    with pytest.raises(SystemExit):  # Lightning's answer to KeyboardInterrupt
+    with pytest.raises(RunInterrupted) as stop:
         train(TrainConfig.from_plain(run_settings("text")), tmp_path, QUIET)
+    assert (stop.value.signum, stop.value.saved) == (signal.SIGINT, False)
     assert signal.getsignal(signal.SIGINT) == before
     assert not (tmp_path / "checkpoints" / "last.ckpt").exists()

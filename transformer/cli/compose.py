@@ -56,7 +56,7 @@ def compose_all(folder: Path, name: str, overrides: Sequence[str], other: Path |
 
 
 def _refuse_overlap(job: Sequence[str], folders: Sequence[Path]) -> None:
-    """An experiment's own values would win, unnoticed, over those of a model, data set or tokenizer chosen beside it."""
+    """An experiment's own values would win, unnoticed, over a model, data set or tokenizer chosen beside it."""
     chosen = {key: value for key, equals, value in (override.partition("=") for override in job) if equals}
     files = [folder / "experiment" / f"{chosen.get('experiment')}.yaml" for folder in folders]
     file = next((file for file in files if file.is_file()), None)

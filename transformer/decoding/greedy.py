@@ -47,12 +47,9 @@ def step_by_step(model: StepModel, choose: Chooser, *, eos_id: int, limits: Sequ
                 keep.append(row)
         if not keep:
             break
-        if len(keep) == len(live):
-            logits_MV = model.step(chosen_M, None)
-        else:
-            live = [live[row] for row in keep]
-            parents_M = torch.tensor(keep, device=logits_MV.device)
-            logits_MV = model.step(chosen_M[parents_M], parents_M)
+        live = [live[row] for row in keep]
+        parents_M = torch.tensor(keep, device=logits_MV.device)
+        logits_MV = model.step(chosen_M[parents_M], parents_M)
     return [
         Hypothesis(tokens[example], log_probabilities[example], log_probabilities[example], finished[example])
         for example in range(len(limits))

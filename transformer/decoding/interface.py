@@ -14,13 +14,12 @@ class StepModel(Protocol):
     def start(self) -> Tensor:
         """Logits (N, V) of each example's first token. Called once."""
 
-    def step(self, tokens_M: Tensor, parents_M: Tensor | None) -> Tensor:
+    def step(self, tokens_M: Tensor, parents_M: Tensor) -> Tensor:
         """Logits (M, V) after M continued rows.
 
         Args:
             tokens_M: the token appended to each row.
             parents_M: which row of the previous call each row continues; rows may be repeated, reordered and left out.
-                None if every row continues itself.
         """
 
 

@@ -6,8 +6,8 @@ import torch
 from torch import nn
 
 from transformer.models.config import DecoderOnlyConfig, EncoderDecoderConfig
-from transformer.nn.attention import CrossAttention, SelfAttention
 from transformer.nn.feedforward import FeedForward
+from transformer.nn.multihead import CrossAttention, SelfAttention
 
 DEFAULT_STD = 0.02
 

@@ -35,9 +35,9 @@ class TranslationSteps:
         batch = self.memory_BSD.shape[0]
         return self._logits(torch.full((batch,), self.bos_id, device=self.memory_BSD.device))
 
-    def step(self, tokens_M: Tensor, parents_M: Tensor | None) -> Tensor:
-        """Logits (M, V) after rows ``parents_M`` (None: all, in order) continued with ``tokens_M``."""
-        if parents_M is not None:
+    def step(self, tokens_M: Tensor, parents_M: Tensor) -> Tensor:
+        """Logits (M, V) after rows ``parents_M`` continued with ``tokens_M``."""
+        if not _all_in_order(parents_M, len(self.mask_MS)):
             self.cache.select(parents_M)
             self.mask_MS = self.mask_MS[parents_M]  # the memory itself is projected once, at the start
         return self._logits(tokens_M)
@@ -57,6 +57,7 @@ class ContinuationSteps:
 
     def __init__(self, model: DecoderOnly, prompt_BL: Tensor, prompt_mask_BL: Tensor) -> None:
         self.model, self.prompt_BL, self.prompt_mask_BL = model, prompt_BL, prompt_mask_BL
+        self.num_rows = len(prompt_BL)
         self.cache = model.new_cache()
 
     def start(self) -> Tensor:
@@ -65,8 +66,14 @@ class ContinuationSteps:
         mask = None if bool(self.prompt_mask_BL.all()) else self.prompt_mask_BL
         return self.model.next_logits(self.prompt_BL, mask, cache=self.cache)
 
-    def step(self, tokens_M: Tensor, parents_M: Tensor | None) -> Tensor:
-        """Logits (M, V) after rows ``parents_M`` (None: all, in order) continued with ``tokens_M``."""
-        if parents_M is not None:
+    def step(self, tokens_M: Tensor, parents_M: Tensor) -> Tensor:
+        """Logits (M, V) after rows ``parents_M`` continued with ``tokens_M``."""
+        if not _all_in_order(parents_M, self.num_rows):
             self.cache.select(parents_M)
+        self.num_rows = len(parents_M)
         return self.model.next_logits(tokens_M[:, None], cache=self.cache)
+
+
+def _all_in_order(parents_M: Tensor, num_rows: int) -> bool:
+    """Whether every row continues itself, as in most steps of a greedy search: nothing has to be copied then."""
+    return len(parents_M) == num_rows and torch.equal(parents_M, torch.arange(num_rows, device=parents_M.device))

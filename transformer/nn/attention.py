@@ -1,4 +1,4 @@
-"""Scaled dot-product attention (Vaswani et al. 2017, section 3.2.1) as a function, and multi-head modules over it.
+"""Scaled dot-product attention (Vaswani et al. 2017, section 3.2.1) as a function with two backends.
 
 Masks are bool, True = may attend. Causal is bottom-right aligned: the last query sees every key, so the same call is
 right for a whole sequence and for a few new queries over cached keys. A query that may attend to nothing gets a zero
@@ -10,14 +10,10 @@ from typing import Literal, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from transformer.nn.cache import KeyValueCache
-from transformer.nn.config import checked_head_size
 from transformer.nn.masks import causal_mask
-from transformer.nn.norm import HeadNorm
-from transformer.nn.positions import NO_SIGNALS, PositionSignals, rotate
 
 Backend = Literal["fused", "explicit"]
 
@@ -176,125 +172,3 @@ def _share_heads(query_BHQE: Tensor, key_BGKE: Tensor, value_BGKU: Tensor) -> tu
     if groups == 1:
         return key_BGKE, value_BGKU
     return key_BGKE.repeat_interleave(groups, dim=1), value_BGKU.repeat_interleave(groups, dim=1)
-
-
-def split_heads(x_BLD: Tensor, num_heads: int) -> Tensor:
-    """(B, L, H*E) to (B, H, L, E): first view, then transpose; a direct reshape would mix time with heads."""
-    return x_BLD.view(*x_BLD.shape[:2], num_heads, -1).transpose(1, 2)
-
-
-def merge_heads(x_BHLE: Tensor) -> Tensor:
-    """(B, H, L, E) to (B, L, H*E), the inverse of :func:`split_heads`."""
-    return x_BHLE.transpose(1, 2).flatten(2)
-
-
-class SelfAttention(nn.Module):
-    """Multi-head attention of a sequence over itself, with one fused projection for queries, keys and values.
-
-    Args:
-        d_model: width of the input and the output.
-        num_heads: query heads; must divide ``d_model``.
-        num_kv_heads: key and value heads: ``num_heads`` (multi-head), 1 (multi-query) or a divisor between
-            (grouped-query attention, Ainslie et al. 2023).
-        bias: whether the projections have biases.
-        qk_norm: RMS-normalise each query and key head before the dot product (Henry et al. 2020).
-        dropout: probability of dropping an attention weight during training.
-    """
-
-    def __init__(
-        self, d_model: int, num_heads: int, num_kv_heads: int, *, bias: bool, qk_norm: bool, dropout: float
-    ) -> None:
-        super().__init__()
-        head_size = checked_head_size(d_model, num_heads, num_kv_heads)
-        self.num_heads, self.num_kv_heads, self.dropout = num_heads, num_kv_heads, dropout
-        self.widths = (d_model, num_kv_heads * head_size, num_kv_heads * head_size)
-        self.query_key_value = nn.Linear(d_model, sum(self.widths), bias=bias)
-        self.query_norm = HeadNorm(head_size) if qk_norm else None
-        self.key_norm = HeadNorm(head_size) if qk_norm else None
-        self.output = nn.Linear(d_model, d_model, bias=bias)
-
-    def forward(
-        self,
-        x_BLD: Tensor,
-        *,
-        mask: Tensor | None = None,
-        causal: bool = False,
-        signals: PositionSignals = NO_SIGNALS,
-        cache: KeyValueCache | None = None,
-        backend: Backend = "fused",
-    ) -> Attended:
-        """Attend over this call's positions and, with a cache, over all earlier ones too. Returns (B, L, D)."""
-        query_BLD, key_BLD, value_BLD = self.query_key_value(x_BLD).split(self.widths, dim=-1)
-        query_BHLE = split_heads(query_BLD, self.num_heads)
-        key_BGLE = split_heads(key_BLD, self.num_kv_heads)
-        value_BGLE = split_heads(value_BLD, self.num_kv_heads)
-        if self.query_norm is not None and self.key_norm is not None:
-            query_BHLE, key_BGLE = self.query_norm(query_BHLE), self.key_norm(key_BGLE)
-        if signals.rotation is not None:
-            query_BHLE, key_BGLE = rotate(query_BHLE, signals.rotation), rotate(key_BGLE, signals.rotation)
-        if cache is not None:
-            key_BGLE, value_BGLE = cache.append(key_BGLE, value_BGLE)
-        attended = attention(
-            query_BHLE,
-            key_BGLE,
-            value_BGLE,
-            mask=mask,
-            causal=causal,
-            bias=signals.bias_BHQK,
-            dropout=self.dropout if self.training else 0.0,
-            backend=backend,
-        )
-        return Attended(self.output(merge_heads(attended.output)), attended.weights)
-
-
-class CrossAttention(nn.Module):
-    """Multi-head attention of a target over a memory of another length, keys and values in one fused projection.
-
-    Arguments as for :class:`SelfAttention`.
-    """
-
-    def __init__(
-        self, d_model: int, num_heads: int, num_kv_heads: int, *, bias: bool, qk_norm: bool, dropout: float
-    ) -> None:
-        super().__init__()
-        head_size = checked_head_size(d_model, num_heads, num_kv_heads)
-        self.num_heads, self.num_kv_heads, self.dropout = num_heads, num_kv_heads, dropout
-        self.query = nn.Linear(d_model, d_model, bias=bias)
-        self.key_value = nn.Linear(d_model, 2 * num_kv_heads * head_size, bias=bias)
-        self.query_norm = HeadNorm(head_size) if qk_norm else None
-        self.key_norm = HeadNorm(head_size) if qk_norm else None
-        self.output = nn.Linear(d_model, d_model, bias=bias)
-
-    def forward(
-        self,
-        x_BTD: Tensor,
-        memory_BSD: Tensor,
-        *,
-        mask: Tensor | None = None,
-        cache: KeyValueCache | None = None,
-        backend: Backend = "fused",
-    ) -> Attended:
-        """Queries from ``x_BTD``, keys and values from ``memory_BSD`` (projected once if there is a cache)."""
-        query_BHTE = split_heads(self.query(x_BTD), self.num_heads)
-        if self.query_norm is not None:
-            query_BHTE = self.query_norm(query_BHTE)
-        if cache is not None and cache.length > 0:
-            key_BGSE, value_BGSE = cache.contents()
-        else:
-            key_BGSE, value_BGSE = self._project(memory_BSD)
-            if cache is not None:
-                cache.append(key_BGSE, value_BGSE)
-        attended = attention(
-            query_BHTE,
-            key_BGSE,
-            value_BGSE,
-            mask=mask,
-            dropout=self.dropout if self.training else 0.0,
-            backend=backend,
-        )
-        return Attended(self.output(merge_heads(attended.output)), attended.weights)
-
-    def _project(self, memory_BSD: Tensor) -> tuple[Tensor, Tensor]:
-        key_BSD, value_BSD = self.key_value(memory_BSD).chunk(2, dim=-1)
-        key_BGSE = split_heads(key_BSD, self.num_kv_heads)
-        return key_BGSE if self.key_norm is None else self.key_norm(key_BGSE), split_heads(value_BSD, self.num_kv_heads)

@@ -5,11 +5,12 @@ from typing import Literal, NamedTuple
 
 from torch import Tensor, nn
 
-from transformer.nn.attention import Backend, CrossAttention, SelfAttention
+from transformer.nn.attention import Backend
 from transformer.nn.cache import LayerCache
 from transformer.nn.config import StackConfig
 from transformer.nn.dropout import Dropout
 from transformer.nn.feedforward import FeedForward
+from transformer.nn.multihead import CrossAttention, SelfAttention
 from transformer.nn.norm import build_norm
 from transformer.nn.positions import NO_SIGNALS, PositionSignals
 

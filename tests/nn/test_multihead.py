@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from transformer.nn.attention import CrossAttention, SelfAttention, split_heads
 from transformer.nn.cache import KeyValueCache
+from transformer.nn.multihead import CrossAttention, SelfAttention, split_heads
 from transformer.nn.positions import PositionSignals, RotaryPosition, Rotation
 
 BACKENDS = pytest.mark.parametrize("backend", ["fused", "explicit"])
