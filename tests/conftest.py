@@ -121,15 +121,18 @@ def tiny_bundle() -> Callable[..., Bundle]:
 
 @pytest.fixture
 def run_tool() -> Iterator[Callable[..., Result]]:
-    """Run a line tool in this process: ``run_tool(app, arguments, input=bytes)``; loggers are put back afterwards."""
+    """Run a line tool in this process: ``run_tool(app, arguments, input=bytes)``; loggers are put back afterwards.
+
+    It runs on the CPU unless another ``device`` is given.
+    """
     from typer.testing import CliRunner
 
     names = ("transformer", "lightning.pytorch", "lightning.fabric", "datasets")
     loggers = [logging.getLogger(name) for name in names]
     before = [(logger.handlers, logger.propagate, logger.level) for logger in loggers]
 
-    def run(app: typer.Typer, arguments: Sequence[object], input: bytes = b"") -> Result:
-        return CliRunner().invoke(app, [*map(str, arguments), "--device", "cpu"], input=input)
+    def run(app: typer.Typer, arguments: Sequence[object], input: bytes = b"", device: str = "cpu") -> Result:
+        return CliRunner().invoke(app, [*map(str, arguments), "--device", device], input=input)
 
     yield run
     for logger, (handlers, propagate, level) in zip(loggers, before, strict=True):

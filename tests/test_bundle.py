@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from transformer.bundle import Bundle, load_bundle, save_bundle, weights_of
+from transformer.bundle import Bundle, load_bundle, save_bundle
 from transformer.data.config import BpeConfig, CharConfig
 from transformer.data.tokenizer import Tokenizer
 
@@ -143,9 +143,3 @@ def test_a_tensor_of_another_shape_is_refused(folder):
     _change_tensors(folder, lambda tensors: tensors.update({"norm.weight": torch.ones(1)}))  # would broadcast
     with pytest.raises(ValueError, match=r"`norm.weight` must have shape \(16,\), but has \(1,\) in .*model\."):
         load_bundle(folder)
-
-
-def test_weights_of_a_training_checkpoint_are_the_models_own():
-    weight, other = torch.ones(2), torch.zeros(3)
-    checkpoint = {"state_dict": {"model.a.weight": weight, "validation_nll.total": other, "model.model.b": other}}
-    assert weights_of(checkpoint) == {"a.weight": weight, "model.b": other}

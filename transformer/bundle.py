@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from pydantic import Field
@@ -144,9 +144,3 @@ def load_weights(model: nn.Module, path: Path) -> None:
                 raise ValueError(f"`{found[0]}` and `{other}` are tied in the model, but differ in {path}.")
         with torch.no_grad():
             parameter.copy_(first)
-
-
-def weights_of(checkpoint: dict[str, Any]) -> dict[str, Tensor]:
-    """The model's own tensors in a training checkpoint."""
-    prefix = "model."
-    return {name.removeprefix(prefix): t for name, t in checkpoint["state_dict"].items() if name.startswith(prefix)}

@@ -105,3 +105,35 @@ def test_own_yaml_files_are_found_and_may_use_the_given_ones(tmp_path: Path) -> 
     assert (config.seed, config.model.num_decoder_layers, config.model.max_length) == (7, 2, 9)
     with pytest.raises(SettingsError, match="`experiment` must be one of "):
         composed("experiment=mine")
+
+
+@pytest.mark.parametrize(
+    ("experiment", "choice"),
+    [("phrases_en_de", "model=transformer_small"), ("python_docs", "tokenizer=char"), ("mine", "data=python_docs")],
+)
+def test_an_experiment_with_settings_of_its_own_for_a_group_takes_no_other_option(
+    tmp_path: Path, experiment: str, choice: str
+) -> None:
+    (tmp_path / "experiment").mkdir()
+    (tmp_path / "experiment" / "mine.yaml").write_text("# @package _global_\ndata:\n  num_train: 7\n", encoding="utf-8")
+    group = choice.partition("=")[0]
+    with pytest.raises(SettingsError) as caught:
+        composed(f"experiment={experiment}", choice, other=tmp_path)
+    assert str(caught.value) == (
+        f"`{choice}` and `experiment={experiment}` both make settings of the {group}. Change single ones "
+        f"({group}.SETTING=...), or start from experiment=translation or experiment=language_model."
+    )
+    assert composed("experiment=mine", other=tmp_path).data.num_train == 7
+
+
+def test_options_beside_an_experiment() -> None:
+    default = composed()
+    assert default.trainer.max_steps > 5
+    assert default.scheduler.name != "cosine"
+    multi30k = composed("experiment=multi30k_en_de", "trainer=gpu", "data.folder=here")
+    assert (multi30k.trainer.accelerator, multi30k.trainer.devices) == ("gpu", 1)
+    debug = composed("trainer=debug").trainer
+    assert (debug.max_steps, debug.precision) == (5, "64-true")  # also over the experiment's number of steps
+    assert composed("trainer=debug", "trainer.max_steps=2").trainer.max_steps == 2
+    cosine = composed("scheduler=cosine").scheduler
+    assert (cosine.name, cosine.warmup_steps) == ("cosine", default.scheduler.warmup_steps)

@@ -82,7 +82,10 @@ def test_a_run_may_have_been_moved(trained: Path, run_command: Callable[..., Any
     assert not trained.exists()
 
 
-def test_what_a_run_rests_on_cannot_change(trained: Path, run_command: Callable[..., Any]) -> None:
+def test_what_a_run_rests_on_cannot_change(
+    trained: Path, run_command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(training, "train", lambda *_, **__: pytest.fail("training began"))
     before = (trained / "config.yaml").read_text()
     for change, message in (
         ("tokenizer.vocab_size=400", "`tokenizer.vocab_size` cannot change when a run is resumed: it was 300 and is"),
@@ -91,12 +94,50 @@ def test_what_a_run_rests_on_cannot_change(trained: Path, run_command: Callable[
         ("seed=2", "`seed` cannot change when a run is resumed: it was 1 and is now 2."),
         ("batching.max_tokens_per_batch=700", "`batching.max_tokens_per_batch` cannot change"),
         ("trainer.accumulate_grad_batches=2", "`trainer.accumulate_grad_batches` cannot change"),
+        ("data.num_train=61", "`data.num_train` cannot change when a run is resumed: it was 60 and is now 61."),
+        ("trainer.devices=2", "`trainer.devices` cannot change when a run is resumed: it was 1 and is now 2."),
+        ("batching.over_long=skip", "`batching.over_long` cannot change when a run is resumed: it was None and is now"),
         ("trainer.max_stesp=3", "`trainer.max_stesp` is not a setting; did you mean `max_steps`?"),
     ):
         result = run_command(command.main, f"resume={trained}", "trainer.max_steps=3", change)
         assert result.status == 2
         assert message in result.err
     assert (trained / "config.yaml").read_text() == before
+
+
+def test_the_files_of_a_run_may_move(run_settings: Callable[..., Any], tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    before = TrainConfig.from_plain(run_settings("text"))
+    OmegaConf.save(OmegaConf.create(before.to_plain()), run / "config.yaml")
+    elsewhere = TrainConfig.from_plain(run_settings("text", {"data.folder": "elsewhere"}))
+    command._refuse_changes(elsewhere, run)
+    other = TrainConfig.from_plain(run_settings("text", {"data.folder": "elsewhere", "data.train": "other.txt"}))
+    with pytest.raises(ValueError, match=r"`data\.train` cannot change when a run is resumed: it was 'text\.txt'"):
+        command._refuse_changes(other, run)
+
+
+@pytest.mark.parametrize("group", ["data=text_pairs", "model=lm_tiny", "tokenizer=char"])
+def test_the_default_experiment_takes_no_other_parts(run_command: Callable[..., Any], group: str) -> None:
+    result = run_command(command.main, group)
+    assert result == (
+        2,
+        "",
+        f"error: `{group.partition('=')[0]}=...` needs an experiment to go with: experiment=translation for sentence "
+        "pairs, experiment=language_model for texts, or one of your own.\n",
+    )
+    assert list(Path.cwd().iterdir()) == []
+
+
+def test_parts_for_an_experiment_that_takes_them(
+    run_command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = []
+    monkeypatch.setattr(command, "_train", lambda config, _: chosen.append(config))
+    files = ["data.train=a.txt", "data.validation=b.txt"]
+    result = run_command(command.main, "experiment=language_model", "tokenizer=char", "model=llama_tiny", *files)
+    assert result.status == 0, result.err
+    assert (chosen[0].tokenizer.name, chosen[0].model.activation) == ("char", "swiglu")
 
 
 def test_the_command_of_the_model_card_makes_the_run_again(trained: Path, run_command: Callable[..., Any]) -> None:

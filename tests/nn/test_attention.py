@@ -8,6 +8,7 @@ from torch import Tensor
 
 from transformer.nn.attention import attention
 from transformer.nn.multihead import merge_heads, split_heads
+from transformer.nn.positions import AlibiPosition
 
 BACKENDS = pytest.mark.parametrize("backend", ["fused", "explicit"])
 BATCH, HEADS, QUERIES, KEYS, SIZE, VALUE_SIZE = 2, 6, 3, 5, 4, 7
@@ -135,6 +136,20 @@ def test_half_precision_stays_close_and_keeps_its_dtype(backend, dtype, toleranc
     output = attention(query, key, value, bias=bias, backend=backend).output
     assert output.dtype == dtype
     assert (output.double() - expected).abs().max() < 4 * tolerance
+
+
+@BACKENDS
+def test_distances_survive_autocast_of_float32_queries_to_bfloat16(backend):
+    """Keys 300 to 315 positions back: bfloat16 knows no odd numbers up there, so neighbours would weigh the same."""
+    torch.manual_seed(0)
+    query, key, value = torch.randn(1, 2, 1, 8), torch.randn(1, 2, 16, 8), torch.randn(1, 2, 16, 8)
+    bias = AlibiPosition(2).signals(torch.tensor([[315]]), torch.arange(16)[None]).bias_BHQK * 16  # slopes 1 and 1/16
+    exact = attention(query, key, value, bias=bias).output
+    with torch.autocast("cpu", torch.bfloat16):
+        rounded = attention(query, key, value, bias=bias, backend=backend).output
+    coarse = attention(query, key, value, bias=bias.bfloat16().float()).output
+    assert (coarse - exact).abs().max() > 0.2
+    assert (rounded.float() - exact).abs().max() < 0.03
 
 
 def test_float64_is_not_cast_to_float32_on_the_way():

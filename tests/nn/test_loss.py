@@ -74,6 +74,26 @@ def test_unscored_positions_get_exactly_zero_gradient_and_leave_no_trace():
     assert changed.loss.item() == sums.loss.item()
 
 
+@pytest.mark.parametrize("label", [-100, -1, VOCAB, 10**9])
+@pytest.mark.parametrize("chunk_elements", [ALL, UNEVEN])
+def test_unscored_rows_contribute_nothing_whatever_their_label(label, chunk_elements):
+    hidden, weight, labels, scored = _inputs()
+    options = {"label_smoothing": 0.1, "chunk_elements": chunk_elements}
+    sums = cross_entropy(hidden, weight, labels.masked_fill(~scored, label), scored, **options)
+    sums.loss.backward()
+    alone, alone_weight, *_ = _inputs()
+    real = alone.detach()[scored][None].requires_grad_()
+    every = torch.ones(1, 11, dtype=torch.bool)
+    expected = cross_entropy(real, alone_weight, labels[scored][None], every, **options)
+    expected.loss.backward()
+    assert sums.loss.item() == pytest.approx(expected.loss.item(), abs=1e-12)
+    assert sums.nll.item() == pytest.approx(expected.nll.item(), abs=1e-12)
+    assert sums.num_tokens.item() == expected.num_tokens.item() == 11
+    assert torch.equal(hidden.grad[~scored], torch.zeros(4, WIDTH, dtype=torch.float64))
+    assert (hidden.grad[scored] - real.grad[0]).abs().max() < 1e-12
+    assert (weight.grad - alone_weight.grad).abs().max() < 1e-12
+
+
 def test_nothing_to_score_gives_zero_loss_and_zero_gradients():
     hidden, weight, labels, _ = _inputs()
     sums = cross_entropy(hidden, weight, labels, torch.zeros(BATCH, LENGTH, dtype=torch.bool))
@@ -118,6 +138,17 @@ def test_autocast_to_bfloat16_stays_close_to_float32():
     for own, reference in zip((hidden.grad, weight.grad), gradients, strict=True):
         assert own.dtype == torch.float32
         assert (own - reference).norm() < 0.02 * reference.norm()
+
+
+def test_the_gradient_of_an_improbable_token_survives_products_in_float16():
+    """A probability of e^-18.4 = 1.02e-8 is below float16's smallest number, 5.96e-8."""
+    hidden, weight = torch.ones(1, 1, 1, requires_grad=True), torch.tensor([[18.4], [0.0]], requires_grad=True)
+    with torch.autocast("cpu", dtype=torch.float16):
+        loss = cross_entropy(hidden, weight, torch.tensor([[0]]), torch.ones(1, 1, dtype=torch.bool)).loss
+    loss.backward()
+    assert torch.tensor(1.02e-8, dtype=torch.float16).item() == 0
+    assert weight.grad[1].item() == pytest.approx(1.02e-8, rel=0.02)
+    assert weight.grad[0].item() == pytest.approx(-1.02e-8, rel=0.02, abs=2e-8)  # the difference of 1 and 1 - 1e-8
 
 
 def _largest_allocation(rows: int, vocab_size: int, chunk_elements: int) -> int:

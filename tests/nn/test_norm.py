@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from transformer.nn.norm import build_norm
+from transformer.nn.norm import HeadNorm, build_norm
 
 
 def _reference(name: str, x: list[float], gain: list[float], bias: list[float], eps: float) -> list[float]:
@@ -54,3 +54,44 @@ def test_bias_is_optional_and_root_mean_square_norm_never_has_one():
     ]
     assert [name for name, _ in build_norm("layer_norm", 4, eps=1e-5, bias=False).named_parameters()] == ["weight"]
     assert [name for name, _ in build_norm("rms_norm", 4, eps=1e-5, bias=True).named_parameters()] == ["weight"]
+
+
+def _head_norm(dtype):
+    norm = HeadNorm(6).to(dtype)
+    torch.nn.init.uniform_(norm.weight, 0.5, 1.5)
+    return norm
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_the_norm_of_heads_keeps_16_bits_and_computes_in_32(dtype):
+    """Squares above 65504 have no float16; only the result is rounded, once."""
+    torch.manual_seed(0)
+    norm = _head_norm(torch.float32)
+    x = (torch.randn(2, 3, 4, 6) * 1000).to(dtype)
+    wide = x.double()
+    exact = wide / (wide.square().mean(-1, keepdim=True) + 1e-6).sqrt() * norm.weight.double()
+    output = norm(x)
+    assert output.dtype == dtype
+    assert ((output.double() - exact) / exact).abs().max() < 0.501 * torch.finfo(dtype).eps
+    faulty = x / (x.square().mean(-1, keepdim=True) + 1e-6).sqrt() * norm.weight.to(dtype)
+    assert ((faulty.double() - exact) / exact).abs().max() > 0.8 * torch.finfo(dtype).eps
+
+
+def test_the_norm_of_heads_is_exact_in_double_precision():
+    torch.manual_seed(0)
+    norm = _head_norm(torch.float64)
+    x = torch.randn(2, 3, 4, 6, dtype=torch.float64)
+    expected = _reference("rms_norm", x[1, 2, 3].tolist(), norm.weight.tolist(), [0.0] * 6, 1e-6)
+    assert norm(x)[1, 2, 3].tolist() == pytest.approx(expected, abs=1e-14)
+
+
+@pytest.mark.parametrize("name", ["encoder_decoder", "decoder_only"])
+def test_a_model_with_normed_heads_runs_in_bfloat16_without_a_warning(tiny_bundle, name):
+    model = tiny_bundle(name, qk_norm=True, position="rotary").model.train()
+    ids = torch.tensor([[5, 6, 7, 8]])
+    given = (ids, ids) if name == "encoder_decoder" else (ids,)
+    with torch.autocast("cpu", torch.bfloat16):
+        model(*given).float().square().mean().backward()
+    norms = [module for module in model.modules() if isinstance(module, HeadNorm)]
+    assert len(norms) == (6 if name == "encoder_decoder" else 2)
+    assert all(norm.weight.grad.abs().max() > 0 for norm in norms)

@@ -1,6 +1,7 @@
 """Checkpoint files are whole or absent, and Ctrl-C ends a run in good order."""
 
 import signal
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -55,6 +56,24 @@ def test_plain_data_without_weights_are_no_checkpoint(tmp_path: Path) -> None:
     assert load_checkpoint(_saved(tmp_path))["state_dict"]["weight"].tolist() == [1, 1, 1]
 
 
+def test_a_checkpoint_of_a_gpu_loads_on_a_machine_without_one(tmp_path: Path) -> None:
+    saved, path = _saved(tmp_path), tmp_path / "gpu.ckpt"
+    cpu, gpu = b"X\x03\x00\x00\x00cpu", b"X\x06\x00\x00\x00cuda:0"  # the place of a tensor, as pickle writes it
+    with zipfile.ZipFile(saved) as old, zipfile.ZipFile(path, "w") as new:
+        for name in old.namelist():
+            content = old.read(name)
+            if name.endswith("data.pkl"):
+                assert content.count(cpu) == 1
+                content = content.replace(cpu, gpu)
+            new.writestr(name, content)
+    if not torch.cuda.is_available():
+        with pytest.raises(RuntimeError, match="on a CUDA device but"):
+            torch.load(path, weights_only=True)
+    weight = load_checkpoint(path)["state_dict"]["weight"]
+    assert (weight.device.type, weight.tolist()) == ("cpu", [1, 1, 1])
+    assert AtomicCheckpointIO().load_checkpoint(path, map_location="meta")["state_dict"]["weight"].device.type == "cpu"
+
+
 def _saved(folder: Path) -> Path:
     AtomicCheckpointIO().save_checkpoint(GOOD, folder / "good.ckpt")
     return folder / "good.ckpt"
@@ -77,14 +96,16 @@ def test_when_the_last_checkpoint_is_written(
     assert steps == [2, 4, 6, 8, 10, 11]  # once a step, also where a validation falls on it
 
 
-def interrupt_at(monkeypatch: pytest.MonkeyPatch, batch: int, times: int = 1) -> None:
-    """Press Ctrl-C while a batch is computed."""
+def interrupt_at(
+    monkeypatch: pytest.MonkeyPatch, batch: int, times: int = 1, signum: signal.Signals = signal.SIGINT
+) -> None:
+    """Press Ctrl-C while a batch is computed, or send another signal."""
     original = Task.training_step
 
     def pressing(self: Task, examples: Any, batch_idx: int) -> torch.Tensor:
         if batch_idx == batch:
             for _ in range(times):
-                signal.raise_signal(signal.SIGINT)
+                signal.raise_signal(signum)
         return original(self, examples, batch_idx)
 
     monkeypatch.setattr(Task, "training_step", pressing)
@@ -126,3 +147,17 @@ def test_a_second_ctrl_c_ends_the_run_at_once(
     assert (stop.value.signum, stop.value.saved) == (signal.SIGINT, False)
     assert signal.getsignal(signal.SIGINT) == before
     assert not (tmp_path / "checkpoints" / "last.ckpt").exists()
+
+
+def test_a_terminated_run_is_saved_and_goes_on(run_settings: Settings, tmp_path: Path) -> None:
+    config = TrainConfig.from_plain(run_settings("text", {"trainer.max_steps": 5, "validation.every_n_steps": 4}))
+    before = signal.getsignal(signal.SIGTERM)
+    with pytest.MonkeyPatch.context() as patch:
+        interrupt_at(patch, 1, signum=signal.SIGTERM)
+        with pytest.raises(RunInterrupted) as stop:
+            train(config, tmp_path, QUIET)
+    assert (stop.value.signum, stop.value.saved) == (signal.SIGTERM, True)
+    assert signal.getsignal(signal.SIGTERM) == before
+    last = tmp_path / "checkpoints" / "last.ckpt"
+    assert load_checkpoint(last)["global_step"] == 2
+    assert train(config, tmp_path, QUIET, resume=True).steps == 5

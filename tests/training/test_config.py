@@ -21,6 +21,9 @@ Settings = Callable[..., dict[str, Any]]
         ),
         ("translation", {"trainer.max_steps": 0}, "greater than or equal to 1"),
         ("translation", {"trainer.max_time": "10 minutes"}, "String should match pattern"),
+        ("translation", {"trainer.max_time": "01:00:00"}, "String should match pattern"),
+        ("translation", {"trainer.devices": 0}, "greater than or equal to 1"),
+        ("translation", {"trainer.devices": -1}, "greater than or equal to 1"),
         ("translation", {"trainer.strategy": "fsdp"}, "Input should be 'auto' or 'ddp'"),
         ("translation", {"trainer.gradient_clip_val": 0.0}, "greater than 0"),
         ("translation", {"tokenizer.joint": False}, "`model.tie_embeddings: all` needs `tokenizer.joint: true`"),
@@ -85,3 +88,10 @@ def test_which_way_is_better(run_settings: Settings) -> None:
     }
     assert {name: translation.direction(name) for name in directions} == directions
     assert text.direction("validation/bits_per_byte") == "min"
+
+
+def test_a_time_limit_in_seconds(run_settings: Settings) -> None:
+    limits = {None: None, "00:00:00:09": 9, "01:02:03:04": 93_784}
+    for text, seconds in limits.items():
+        config = TrainConfig.from_plain(run_settings("text", {"trainer.max_time": text}))
+        assert config.trainer.max_seconds == seconds

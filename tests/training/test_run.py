@@ -9,7 +9,8 @@ import pytest
 import torch
 from rich.console import Console
 
-from transformer.bundle import weights_of
+from transformer.bundle import load_bundle, save_bundle
+from transformer.inference.split import score_split
 from transformer.training.checkpoints import load_checkpoint
 from transformer.training.config import TrainConfig
 from transformer.training.history import read_history
@@ -55,10 +56,24 @@ def test_the_bundle_has_the_best_weights_not_the_last(
     assert (result.best_step, result.best_value, result.steps) == (4, 1.0, 6)
     folder = tmp_path / "checkpoints"
     assert sorted(path.name for path in folder.iterdir()) == ["best-step=4.ckpt", "best-step=6.ckpt", "last.ckpt"]
-    best, last = (weights_of(load_checkpoint(folder / name)) for name in ("best-step=4.ckpt", "last.ckpt"))
+    best, last = (load_checkpoint(folder / name)["state_dict"] for name in ("best-step=4.ckpt", "last.ckpt"))
     weights = dict(result.bundle.model.named_parameters())
-    assert all(torch.equal(weights[name], best[name]) for name in weights)
-    assert any(not torch.equal(weights[name], last[name]) for name in weights)
+    assert all(torch.equal(weights[name], best[f"model.{name}"]) for name in weights)
+    assert any(not torch.equal(weights[name], last[f"model.{name}"]) for name in weights)
+
+
+@pytest.mark.parametrize("kind", ["translation", "text"])
+def test_a_bundle_trained_in_double_precision_scores_the_same_once_it_is_loaded(
+    run_settings: Settings, tmp_path: Path, kind: str
+) -> None:
+    config = TrainConfig.from_plain(run_settings(kind, {"trainer.precision": "64-true", "trainer.max_steps": 2}))
+    result = train(config, tmp_path / "run", QUIET)
+    stored = load_checkpoint(tmp_path / "run" / "checkpoints" / "last.ckpt")["state_dict"]
+    assert {tensor.dtype for tensor in stored.values()} == {torch.float64}
+    assert {tensor.dtype for tensor in result.bundle.model.parameters()} == {torch.float32}
+    scored = score_split(result.bundle, config.data, "validation")
+    save_bundle(tmp_path / "bundle", result.bundle, "card")
+    assert score_split(load_bundle(tmp_path / "bundle"), config.data, "validation") == scored
 
 
 def test_the_run_learns(run_settings: Settings, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The parts that a run is made of."""
 
 import importlib.util
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,14 @@ from transformer.data.tokenizer import Tokenizer
 from transformer.training import setup
 from transformer.training.config import TrainConfig, TrainerConfig
 from transformer.training.run import train
-from transformer.training.setup import best_and_stopping, build_parts, build_trainer, choose_precision, marks_documents
+from transformer.training.setup import (
+    best_and_stopping,
+    build_parts,
+    build_trainer,
+    check_accelerator,
+    choose_precision,
+    marks_documents,
+)
 
 Settings = Callable[..., dict[str, Any]]
 
@@ -119,3 +127,59 @@ def test_a_logger_that_is_not_installed_is_refused_before_the_data_are_read(
         train(config, tmp_path / "run", Console(quiet=True))
     assert str(e.value).endswith("pip install 'trueformer[tracking]'")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"trainer.accelerator": "gpu"},
+            "`trainer.accelerator` must be hardware that this machine has, but is gpu; trainer=cpu runs on the CPU.",
+        ),
+        (
+            {"trainer.precision": "16-mixed"},
+            "`trainer.precision: 16-mixed` needs a CUDA GPU; on a CPU use bf16-mixed or 32-true.",
+        ),
+    ],
+)
+def test_hardware_that_is_not_there_is_refused_before_the_data_are_read(
+    run_settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], message: str
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
+    monkeypatch.setattr(setup, "load_texts", lambda *_: pytest.fail("data were read"))
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        train(TrainConfig.from_plain(run_settings("text", changes)), tmp_path / "run", Console(quiet=True))
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "precision", "cuda", "mps", "fits"),
+    [
+        ("auto", "32-true", False, False, True),
+        ("cpu", "bf16-mixed", False, False, True),
+        ("cuda", "32-true", True, False, True),
+        ("cuda", "32-true", False, True, False),
+        ("mps", "32-true", False, True, True),
+        ("mps", "32-true", True, False, False),
+        ("gpu", "32-true", True, False, True),
+        ("gpu", "32-true", False, True, True),
+        ("gpu", "32-true", False, False, False),
+        ("gpu", "16-mixed", True, False, True),
+        ("auto", "16-mixed", True, False, True),
+        ("auto", "16-mixed", False, False, False),
+        ("mps", "16-mixed", False, True, False),
+        ("cpu", "16-mixed", True, False, False),  # a GPU that is not used does not help
+    ],
+)
+def test_which_hardware_and_precision_fit(
+    monkeypatch: pytest.MonkeyPatch, accelerator: str, precision: str, cuda: bool, mps: bool, fits: bool
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
+    monkeypatch.setattr(torch.backends.mps, "is_available", lambda: mps)
+    settings = TrainerConfig.from_plain({"max_steps": 1, "accelerator": accelerator, "precision": precision})
+    if fits:
+        check_accelerator(settings)
+    else:
+        with pytest.raises(ValueError, match=r"^`trainer\."):
+            check_accelerator(settings)

@@ -15,7 +15,7 @@ from transformer.training.config import TrainConfig
 from transformer.training.history import read_history
 from transformer.training.run import train
 from transformer.training.setup import build_parts
-from transformer.training.task import _mix
+from transformer.training.task import Task, _mix
 
 Settings = Callable[..., dict[str, Any]]
 QUIET = Console(quiet=True)
@@ -103,3 +103,46 @@ def test_the_validation_loss_does_not_depend_on_batches(run_settings: Settings, 
         smoothed = task.train().loss(next(iter(data.val_dataloader())))
         assert abs(smoothed.loss - smoothed.nll) > 0.1
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+def test_bfloat16_with_clipping_and_a_fused_optimizer_stays_close_to_float32(
+    run_settings: Settings, tmp_path: Path
+) -> None:
+    weights: dict[str, torch.Tensor] = {}
+    for precision in ("32-true", "bf16-mixed"):
+        changes = {"trainer.max_steps": 2, "trainer.precision": precision, "trainer.gradient_clip_val": 0.5}
+        # With a large epsilon an update is as large as its gradient, not just of its sign.
+        changes |= {"optimizer.eps": 1.0, "optimizer.learning_rate": 1.0}
+        config = TrainConfig.from_plain(run_settings("text", changes))
+        first = build_parts(config, tmp_path / precision).task.model.state_dict()
+        train(config, tmp_path / precision, QUIET)
+        stored = load_checkpoint(tmp_path / precision / "checkpoints" / "last.ckpt")
+        assert all(group["fused"] for group in stored["optimizer_states"][0]["param_groups"])
+        weights[precision] = torch.cat([(stored["state_dict"][f"model.{n}"] - first[n]).flatten() for n in first])
+        assert weights[precision].isfinite().all()
+    difference = (weights["bf16-mixed"] - weights["32-true"]).norm()
+    assert 0 < difference < 0.05 * weights["32-true"].norm()
+
+
+def test_what_is_clipped_is_the_gradient_of_the_loss_per_token(
+    run_settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes = {"trainer.max_steps": 1, "trainer.accumulate_grad_batches": 2, "trainer.gradient_clip_val": 0.25}
+    config = TrainConfig.from_plain(run_settings("translation", changes))
+    parts = build_parts(config, tmp_path / "by hand")
+    sums = [parts.task.loss(batch) for batch in itertools.islice(parts.data.train_dataloader(), 2)]
+    (sum(s.loss for s in sums) / sum(int(s.num_tokens) for s in sums)).backward()
+    expected = torch.cat([p.grad.flatten() for p in parts.task.parameters()]).norm().item()
+    assert expected > 0.5
+    norms = []
+    original = Task.configure_gradient_clipping
+
+    def measuring(self: Task, *given: Any, **named: Any) -> None:
+        for clip in (False, True):
+            if clip:
+                original(self, *given, **named)
+            norms.append(torch.cat([p.grad.flatten() for p in self.parameters()]).norm().item())
+
+    monkeypatch.setattr(Task, "configure_gradient_clipping", measuring)
+    train(config, tmp_path / "run", QUIET)
+    assert norms == [pytest.approx(expected, rel=1e-4), pytest.approx(0.25, rel=1e-4)]
