@@ -15,7 +15,8 @@ USAGE_ERROR, INTERRUPTED = 2, 130
 def messages() -> Console:
     """The console for everything but results."""
     # Written to a file, tables get room for sacreBLEU's signatures.
-    return Console(stderr=True, width=None if sys.stderr.isatty() else 120)
+    terminal = sys.stderr.isatty()
+    return Console(stderr=True, soft_wrap=not terminal, width=None if terminal else 120)
 
 
 class _OneLine(logging.Handler):
