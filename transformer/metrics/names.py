@@ -4,12 +4,16 @@ from typing import Literal
 
 Direction = Literal["min", "max"]
 
-TRANSLATION_METRICS: dict[str, Direction] = {
-    "validation/loss": "min",
-    "validation/perplexity": "min",
+# Of translated validation sentences; the names are those of the scores in metrics/text.py.
+GENERATED_METRICS: dict[str, Direction] = {
     "validation/bleu": "max",
     "validation/chrf": "max",
     "validation/exact_match": "max",
+}
+TRANSLATION_METRICS: dict[str, Direction] = {
+    "validation/loss": "min",
+    "validation/perplexity": "min",
+    **GENERATED_METRICS,
 }
 TEXT_METRICS: dict[str, Direction] = {
     "validation/loss": "min",

@@ -12,7 +12,7 @@ from transformer.data.config import (
     TokenizerConfig,
 )
 from transformer.decoding.config import DecodingConfig
-from transformer.metrics.names import TEXT_METRICS, TRANSLATION_METRICS, Direction
+from transformer.metrics.names import GENERATED_METRICS, TEXT_METRICS, TRANSLATION_METRICS, Direction
 from transformer.models.config import EncoderDecoderConfig, ModelConfig
 
 
@@ -201,8 +201,7 @@ class TrainConfig(Config):
         metrics = TRANSLATION_METRICS if self.is_translation else TEXT_METRICS
         if name not in metrics:
             raise ValueError(f"`{where}` must be one of {', '.join(metrics)}, but is {name!r}.")
-        generated = {"validation/bleu", "validation/chrf", "validation/exact_match"}
-        if name in generated and self.validation.num_generated == 0:
+        if name in GENERATED_METRICS and self.validation.num_generated == 0:
             raise ValueError(f"`{where}: {name}` needs `validation.num_generated` above 0, but it is 0.")
 
     def direction(self, metric: str) -> Direction:
