@@ -94,7 +94,7 @@ def test_no_file_is_over_one_megabyte() -> None:
         ("pip install --" + "index-url x", True),
         ("see https://" + "py" + "pi.org/project/x", True),
         ("#!/usr/bin/env bash", False),
-        ("runs/tmp/model and ~/work/x and http://www.apache.org/licenses/", False),
+        ("runs/tmp/model and ~/models/x and http://www.apache.org/licenses/", False),
     ],
 )
 def test_search_for_machine_paths_and_registries_finds_them(tmp_path: Path, text: str, found: bool) -> None:
