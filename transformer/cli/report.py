@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from transformer.bundle import save_bundle
+from transformer.data.config import TextCorpusConfig
 from transformer.inference.split import SplitScores, score_split
 from transformer.models.init import count_parameters
 from transformer.training.callbacks import visible
@@ -68,14 +69,14 @@ def model_card(result: RunResult, config: TrainConfig, scored: SplitScores) -> s
     # A bar inside a cell would end it.
     hows = {score.name: score.signature.replace("|", "\\|") for score in scored.scores}
     rows = "\n".join(f"| {score.name} | {score.value:.4f} | `{hows[score.name]}` |" for score in scored.scores)
-    if config.is_translation:
-        use = "echo 'a sentence' | transformer-translate FOLDER"
-        languages = f"{getattr(config.data, 'source_language', '')} to {getattr(config.data, 'target_language', '')}"
-        kind = f"An encoder-decoder Transformer that translates {languages}."
-    else:
+    if isinstance(config.data, TextCorpusConfig):
         use = "echo 'a beginning' | transformer-generate FOLDER"
         kind = "A decoder-only Transformer language model."
-    return f"""# {run_title(config)}
+    else:
+        use = "echo 'a sentence' | transformer-translate FOLDER"
+        languages = f"{config.data.source_language} to {config.data.target_language}"
+        kind = f"An encoder-decoder Transformer that translates {languages}."
+    return f"""# {config.model.name.replace("_", "-")} trained on {config.data.name}
 
 {kind} {count_parameters(result.bundle.model):,} parameters.
 
@@ -99,8 +100,3 @@ Weights of step {result.best_step} of {result.steps}, the best by `{config.check
 where RUN_FOLDER holds the `config.yaml` that the run left beside this folder. Made with torch {torch.__version__} and
 lightning {lightning.__version__}.
 """
-
-
-def run_title(config: TrainConfig) -> str:
-    """A short name for the model card."""
-    return f"{config.model.name.replace('_', '-')} trained on {config.data.name}"

@@ -1,24 +1,29 @@
-"""Grouping lines for search: like lengths together, results in the order of the input."""
+"""Grouping lines for the model: like lengths together, results in the order of the input."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
 from transformer.data.batching import batches_by_length
 
 
-def in_batches(lengths: Sequence[int], max_tokens: int, run: Callable[[list[int]], Sequence[str]]) -> list[str]:
-    """Call ``run`` on the numbers of lines that share a batch, and put its answers back in order.
+def length_batches(lengths: Sequence[int], max_tokens: int) -> Iterator[list[int]]:
+    """The numbers of the lines that share a batch, each line once.
 
     Args:
         lengths: tokens of each line.
         max_tokens: padded tokens of a batch at most; a longer line makes a batch of one.
-        run: from line numbers to one answer each.
     """
+    sizes = np.asarray(lengths, dtype=np.int64)
+    order = np.argsort(sizes, kind="stable")
+    for places in batches_by_length(sizes[order][:, None], max_tokens):
+        yield order[places].tolist()
+
+
+def in_batches(lengths: Sequence[int], max_tokens: int, run: Callable[[list[int]], Sequence[str]]) -> list[str]:
+    """Call ``run`` on each of :func:`length_batches` for one answer a line, and put the answers back in order."""
     answers = [""] * len(lengths)
-    order = np.argsort(np.asarray(lengths, dtype=np.int64), kind="stable")
-    for places in batches_by_length(np.asarray(lengths, dtype=np.int64)[order][:, None], max_tokens):
-        numbers = order[places].tolist()
+    for numbers in length_batches(lengths, max_tokens):
         for number, answer in zip(numbers, run(numbers), strict=True):
             answers[number] = answer
     return answers

@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 import torch
 
-from transformer.data.batching import TextBatch, collate_translation, pad
+from transformer.data.batching import TranslationBatch, collate_translation, pad
 from transformer.data.datamodule import Windows, encode_documents
 from transformer.decoding.config import DecodingConfig
-from transformer.inference.batching import in_batches
+from transformer.inference.batching import length_batches
 from transformer.inference.generator import Generator
 from transformer.inference.mode import evaluation_mode
 from transformer.inference.translator import Translator
@@ -48,22 +48,19 @@ def evaluate_translation(
     room = model.config.max_length - 1
     source_ids = [ids[:room] for ids in bundle.source_tokenizer.encode_batch(list(sources))]
     target_ids = [ids[:room] for ids in bundle.target_tokenizer.encode_batch(list(references))]
-
-    def run(numbers: list[int]) -> list[str]:
-        nonlocal total, count
-        examples = [(number, source_ids[number], target_ids[number]) for number in numbers]
-        tokenizer = bundle.target_tokenizer
-        batch = collate_translation(examples, pad_id=tokenizer.pad_id, bos_id=tokenizer.bos_id, eos_id=tokenizer.eos_id)
-        batch = type(batch)(*(tensor.to(translator.device) for tensor in batch))
-        memory_BSD = model.encode(batch.source_BS, batch.source_mask_BS).memory_BSD
-        hidden_BTD = model.decode(batch.target_BT, memory_BSD, batch.source_mask_BS).hidden_BTD
-        loss = cross_entropy(hidden_BTD, model.output.weight, batch.labels_BT, batch.scored_BT)
-        total, count = total + float(loss.nll), count + int(loss.num_tokens)
-        return [""] * len(numbers)
-
     lengths = [max(len(source), len(target)) + 1 for source, target in zip(source_ids, target_ids, strict=True)]
+    tokenizer = bundle.target_tokenizer
     with evaluation_mode(model):
-        in_batches(lengths, max_tokens_per_batch, run)
+        for numbers in length_batches(lengths, max_tokens_per_batch):
+            examples = [(number, source_ids[number], target_ids[number]) for number in numbers]
+            batch = collate_translation(
+                examples, pad_id=tokenizer.pad_id, bos_id=tokenizer.bos_id, eos_id=tokenizer.eos_id
+            )
+            batch = TranslationBatch(*(tensor.to(translator.device) for tensor in batch))
+            memory_BSD = model.encode(batch.source_BS, batch.source_mask_BS).memory_BSD
+            hidden_BTD = model.decode(batch.target_BT, memory_BSD, batch.source_mask_BS).hidden_BTD
+            sums = cross_entropy(hidden_BTD, model.output.weight, batch.labels_BT, batch.scored_BT)
+            total, count = total + float(sums.nll), count + int(sums.num_tokens)
     loss = total / count
     scores = all_scores(outputs, references, bleu_tokenize)
     scores += [
@@ -95,13 +92,10 @@ def evaluate_language_model(
             examples = [windows[start][1] for start in starts[place : place + rows]]
             tokens_BL, _ = pad([ids[:-1] for ids in examples], tokenizer.pad_id)
             labels_BL, scored_BL = pad([ids[1:] for ids in examples], tokenizer.pad_id)
-            batch = TextBatch(
-                torch.tensor(starts[place : place + rows]),
-                *(t.to(generator.device) for t in (tokens_BL, labels_BL, scored_BL)),
-            )
-            hidden_BLD = model.hidden(batch.tokens_BL).hidden_BLD
-            loss = cross_entropy(hidden_BLD, model.output.weight, batch.labels_BL, batch.scored_BL)
-            total, count = total + float(loss.nll), count + int(loss.num_tokens)
+            tokens_BL, labels_BL, scored_BL = (t.to(generator.device) for t in (tokens_BL, labels_BL, scored_BL))
+            hidden_BLD = model.hidden(tokens_BL).hidden_BLD
+            sums = cross_entropy(hidden_BLD, model.output.weight, labels_BL, scored_BL)
+            total, count = total + float(sums.nll), count + int(sums.num_tokens)
     windows_note = f"windows of {length} tokens side by side"
     return [
         Score("loss", total / count, f"nats per token, {windows_note}"),
