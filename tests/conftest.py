@@ -93,8 +93,8 @@ def tiny_bundle() -> Callable[..., Bundle]:
         import torch
 
         from transformer.bundle import Bundle, BundleConfig, build_model
-        from transformer.data.config import CharConfig
         from transformer.data.tokenizer import Tokenizer
+        from transformer.data.tokenizer_config import CharConfig
 
         layers = {"encoder_decoder": ("num_encoder_layers", "num_decoder_layers"), "decoder_only": ("num_layers",)}
         model = {"name": name, "d_model": 16, "num_heads": 2, "d_ff": 32, "max_length": 24, "dropout": 0.1}

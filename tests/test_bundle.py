@@ -7,8 +7,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from transformer.bundle import Bundle, load_bundle, save_bundle
-from transformer.data.config import BpeConfig, CharConfig
 from transformer.data.tokenizer import Tokenizer
+from transformer.data.tokenizer_config import BpeConfig, CharConfig
 
 KINDS = pytest.mark.parametrize(
     ("name", "settings"),

@@ -15,7 +15,7 @@ from transformer.data.batching import (
     collate_translation,
     shift_targets,
 )
-from transformer.data.config import BatchingConfig
+from transformer.data.batching_config import BatchingConfig
 from transformer.data.datamodule import TranslationData
 from transformer.data.loading import ResumableLoader
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from transformer.data.config import ParallelTextConfig, PlainTextConfig
 from transformer.data.corpora import load_pairs, load_texts
+from transformer.data.document_config import PlainTextConfig
+from transformer.data.pair_config import ParallelTextConfig
 from transformer.data.readers import read_lines
 
 SEPARATORS = ["\u2028", "\u0085", "\u000b", "\u000c", "\u2029", "\u001c"]

@@ -7,7 +7,7 @@ import torch
 from datasets import Dataset
 
 from transformer.data.batching import collate_translation
-from transformer.data.config import BatchingConfig
+from transformer.data.batching_config import BatchingConfig
 from transformer.data.datamodule import TextData, TranslationData, encode_documents
 from transformer.decoding.config import GreedyConfig
 from transformer.inference.generator import Generator

@@ -8,8 +8,8 @@ import pytest
 import tokenizers
 from tokenizers import models, processors
 
-from transformer.data.config import BpeConfig, ByteConfig, UnigramConfig
 from transformer.data.tokenizer import Tokenizer
+from transformer.data.tokenizer_config import BpeConfig, ByteConfig, UnigramConfig
 
 ASCII_TEXTS = ["Only plain letters here, 123 digits and some ./ signs.", "Another plain sentence."] * 20
 ROUND_TRIP = [

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from transformer.data.batching import FixedBatches, TranslationBatch, collate_translation
-from transformer.data.config import BatchingConfig, ByteConfig
+from transformer.data.batching_config import BatchingConfig
 from transformer.data.datamodule import RunData
 from transformer.data.tokenizer import Tokenizer
+from transformer.data.tokenizer_config import ByteConfig
 from transformer.models.encoder_decoder import EncoderDecoder
 from transformer.nn.loss import LossSum
 from transformer.training.config import InverseSqrtConfig, TrainConfig

@@ -9,7 +9,8 @@ import pytest
 from omegaconf import OmegaConf
 from pydantic import TypeAdapter, ValidationError
 
-from transformer.data.config import DataConfig, TokenizerConfig
+from transformer.data.config import DataConfig
+from transformer.data.tokenizer_config import TokenizerConfig
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 

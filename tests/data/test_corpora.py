@@ -10,18 +10,16 @@ from typing import Any
 import datasets
 import pytest
 
-from transformer.data.config import (
+from transformer.data.corpora import load_pairs, load_texts
+from transformer.data.document_config import HubTextConfig, PlainTextConfig, PythonDocsConfig
+from transformer.data.pair_config import (
     HubPairsConfig,
-    HubTextConfig,
     JsonlConfig,
     ParallelTextConfig,
     ParquetConfig,
     PhrasesConfig,
-    PlainTextConfig,
-    PythonDocsConfig,
     TsvConfig,
 )
-from transformer.data.corpora import load_pairs, load_texts
 
 PAIRS = [("a house", "ein Haus"), ("a cat", "eine Katze"), ("two", "zwei")]
 

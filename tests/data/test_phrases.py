@@ -11,7 +11,7 @@ import pytest
 from num2words import num2words
 
 from transformer.data import phrases
-from transformer.data.config import PhrasesConfig
+from transformer.data.pair_config import PhrasesConfig
 from transformer.data.phrases import _Language, _Values, generate_phrases, split_of, supported_languages
 
 VALUES = _Values(

@@ -13,8 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import models
 
-from transformer.data.config import BpeConfig, ByteConfig, CharConfig, TokenizerConfig, UnigramConfig
-from transformer.data.tokenizer import SpecialTokens, Tokenizer
+from transformer.data.tokenizer import Tokenizer
+from transformer.data.tokenizer_config import (
+    BpeConfig,
+    ByteConfig,
+    CharConfig,
+    SpecialTokens,
+    TokenizerConfig,
+    UnigramConfig,
+)
 
 TEXTS = [f"the cat number {n} sat on the mat, and the {n + 1} others did not sit there" for n in range(90, 160)]
 CONFIGS = [BpeConfig(vocab_size=300), UnigramConfig(vocab_size=300), CharConfig(), ByteConfig()]

@@ -6,7 +6,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from transformer.data.config import ParallelTextConfig, PlainTextConfig
+from transformer.data.document_config import PlainTextConfig
+from transformer.data.pair_config import ParallelTextConfig
 from transformer.inference.evaluation import evaluate_language_model, evaluate_translation
 from transformer.inference.generator import Generator
 from transformer.inference.split import score_split

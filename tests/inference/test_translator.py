@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from transformer.bundle import Bundle, save_bundle
-from transformer.data.config import CharConfig
 from transformer.data.tokenizer import Tokenizer
+from transformer.data.tokenizer_config import CharConfig
 from transformer.decoding.config import BeamConfig, GreedyConfig, SampleConfig
 from transformer.inference.translator import Translator
 from transformer.models.stepping import output_limits

@@ -11,7 +11,8 @@ import torch
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from rich.console import Console
 
-from transformer.data.config import HubTextConfig, PhrasesConfig, PlainTextConfig, PythonDocsConfig
+from transformer.data.document_config import HubTextConfig, PlainTextConfig, PythonDocsConfig
+from transformer.data.pair_config import PhrasesConfig
 from transformer.data.tokenizer import Tokenizer
 from transformer.training import setup
 from transformer.training.config import TrainConfig, TrainerConfig

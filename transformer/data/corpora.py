@@ -15,17 +15,14 @@ from typing import NamedTuple, assert_never
 
 import datasets
 
-from transformer.data.config import (
+from transformer.data.config import TextDataConfig, TranslationDataConfig
+from transformer.data.document_config import HubTextConfig, PlainTextConfig, PythonDocsConfig
+from transformer.data.pair_config import (
     HubPairsConfig,
-    HubTextConfig,
     JsonlConfig,
     ParallelTextConfig,
     ParquetConfig,
     PhrasesConfig,
-    PlainTextConfig,
-    PythonDocsConfig,
-    TextDataConfig,
-    TranslationDataConfig,
     TsvConfig,
 )
 from transformer.data.phrases import generate_phrases, hashed_split

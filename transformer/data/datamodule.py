@@ -24,7 +24,7 @@ from transformer.data.batching import (
     pad,
     split_until_divisible,
 )
-from transformer.data.config import BatchingConfig
+from transformer.data.batching_config import BatchingConfig
 from transformer.data.loading import ResumableLoader
 from transformer.data.tokenizer import Tokenizer
 

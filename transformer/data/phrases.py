@@ -27,7 +27,7 @@ from babel.numbers import format_currency, format_decimal
 from babel.units import format_unit
 from num2words import CONVERTER_CLASSES, num2words
 
-from transformer.data.config import PhrasesConfig
+from transformer.data.pair_config import PhrasesConfig
 
 Split = Literal["train", "validation", "test"]
 Value = TypeVar("Value", int, Decimal, date, time)

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, Self, assert_never
 import tokenizers
 from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
 
-from transformer.data.config import BpeConfig, ByteConfig, CharConfig, TokenizerConfig, UnigramConfig
+from transformer.data.tokenizer_config import BpeConfig, ByteConfig, CharConfig, TokenizerConfig, UnigramConfig
 
 logger = logging.getLogger(__name__)
 

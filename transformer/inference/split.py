@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from transformer.bundle import Bundle
-from transformer.data.config import DataConfig, TextCorpusConfig
+from transformer.data.config import DataConfig
 from transformer.data.corpora import load_pairs, load_texts
+from transformer.data.document_config import TextCorpusConfig
 from transformer.decoding.config import DecodingConfig
 from transformer.inference.evaluation import evaluate_language_model, evaluate_translation
 from transformer.inference.generator import Generator

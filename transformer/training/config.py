@@ -5,12 +5,10 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from transformer.config import Config
-from transformer.data.config import (
-    BatchingConfig,
-    DataConfig,
-    TextCorpusConfig,
-    TokenizerConfig,
-)
+from transformer.data.batching_config import BatchingConfig
+from transformer.data.config import DataConfig
+from transformer.data.document_config import TextCorpusConfig
+from transformer.data.tokenizer_config import TokenizerConfig
 from transformer.decoding.config import DecodingConfig
 from transformer.metrics.names import GENERATED_METRICS, TEXT_METRICS, TRANSLATION_METRICS, Direction
 from transformer.models.config import EncoderDecoderConfig, ModelConfig

@@ -11,17 +11,12 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger, WandbLogger
 
 from transformer.bundle import build_model, load_tokenizers, save_tokenizers
-from transformer.data.config import (
-    DataConfig,
-    PlainTextConfig,
-    TextCorpusConfig,
-    TextDataConfig,
-    TokenizerConfig,
-    TranslationDataConfig,
-)
+from transformer.data.config import DataConfig, TextDataConfig, TranslationDataConfig
 from transformer.data.corpora import load_pairs, load_texts
 from transformer.data.datamodule import RunData, TextData, TranslationData, encode_documents
+from transformer.data.document_config import PlainTextConfig, TextCorpusConfig
 from transformer.data.tokenizer import Tokenizer
+from transformer.data.tokenizer_config import TokenizerConfig
 from transformer.models.decoder_only import DecoderOnly
 from transformer.models.encoder_decoder import EncoderDecoder
 from transformer.training.callbacks import Patience
