@@ -14,13 +14,14 @@ from torch import Tensor, nn
 from transformer.config import Config
 from transformer.data.config import DataConfig
 from transformer.data.tokenizer import Tokenizer
+from transformer.data.tokenizer_config import SpecialTokens
+from transformer.data.tokenizer_files import load_tokenizers, save_tokenizers
 from transformer.decoding.config import DecodingConfig
 from transformer.models.config import DecoderOnlyConfig, EncoderDecoderConfig, ModelConfig
 from transformer.models.decoder_only import DecoderOnly
 from transformer.models.encoder_decoder import EncoderDecoder
 
-CONFIG, WEIGHTS, TOKENIZER, CARD = "config.json", "model.safetensors", "tokenizer.json", "README.md"
-TARGET_TOKENIZER = "target_tokenizer.json"  # beside tokenizer.json, then the source's, where they are separate
+CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "README.md"
 
 
 class BundleConfig(Config):
@@ -32,6 +33,8 @@ class BundleConfig(Config):
         data: what it was trained on; ``transformer-evaluate`` scores its test split by default.
         decoding: the search used unless another is asked for.
         mark_documents: language models: whether a text begins with the start token, as in training.
+        packing: language models: whether each document was trained on, and is scored, by itself.
+        special_tokens: what the special tokens are called in the tokenizers.
     """
 
     format_version: Literal[1] = 1
@@ -39,6 +42,8 @@ class BundleConfig(Config):
     data: DataConfig
     decoding: DecodingConfig
     mark_documents: bool = Field(False)
+    packing: bool = Field(False)
+    special_tokens: SpecialTokens = SpecialTokens()
 
 
 @dataclass(frozen=True)
@@ -86,25 +91,10 @@ def load_bundle(folder: Path | str) -> Bundle:
         config = BundleConfig.from_plain(json.loads((folder / CONFIG).read_text(encoding="utf-8")))
     except ValueError as error:
         raise ValueError(f"{folder / CONFIG} is not a bundle's configuration: {error}") from error
-    source_tokenizer, target_tokenizer = load_tokenizers(folder)
+    source_tokenizer, target_tokenizer = load_tokenizers(folder, config.special_tokens)
     model = build_model(config.model, source_tokenizer, target_tokenizer)
     load_weights(model, folder / WEIGHTS)
     return Bundle(config, model.eval(), source_tokenizer, target_tokenizer)
-
-
-def save_tokenizers(folder: Path, source: Tokenizer, target: Tokenizer) -> None:
-    """One file for a joint vocabulary, two for separate ones."""
-    source.save(folder / TOKENIZER)
-    (folder / TARGET_TOKENIZER).unlink(missing_ok=True)  # of an earlier save to the same folder
-    if target is not source:
-        target.save(folder / TARGET_TOKENIZER)
-
-
-def load_tokenizers(folder: Path) -> tuple[Tokenizer, Tokenizer]:
-    """Source and target tokenizer; the same object for a joint vocabulary."""
-    source = Tokenizer.load(folder / TOKENIZER)
-    separate = folder / TARGET_TOKENIZER
-    return source, Tokenizer.load(separate) if separate.exists() else source
 
 
 def load_weights(model: nn.Module, path: Path) -> None:

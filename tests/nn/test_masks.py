@@ -3,7 +3,15 @@
 import pytest
 import torch
 
-from transformer.nn.masks import causal_mask, check_real, lengths_to_mask, padding_mask, sliding_window_mask
+from transformer.nn.masks import (
+    causal_mask,
+    check_real,
+    check_segments,
+    lengths_to_mask,
+    padding_mask,
+    segment_mask,
+    sliding_window_mask,
+)
 
 
 def test_padding_mask_hides_padded_keys_from_every_query():
@@ -59,3 +67,40 @@ def test_marks_of_real_tokens_must_fit_the_tokens():
         check_real(torch.ones(2, 4, dtype=torch.bool), tokens)
     with pytest.raises(ValueError, match=r"but is torch.int64 of shape \(2, 3\)"):
         check_real(torch.ones(2, 3, dtype=torch.int64), tokens)
+
+
+def test_segment_mask_of_one_sequence():
+    mask = segment_mask(torch.tensor([[1, 1, 2, 0]]), torch.tensor([[1, 1, 2, 0]]))
+    assert (mask.dtype, mask.shape) == (torch.bool, (1, 1, 4, 4))
+    assert mask[0, 0].tolist() == [[1, 1, 0, 0], [1, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, 0]]
+
+
+def test_segment_mask_of_two_sequences_joins_equal_numbers():
+    queries, keys = torch.tensor([[1, 2, 3], [0, 0, 1]]), torch.tensor([[2, 1, 1, 0], [1, 2, 2, 2]])
+    mask = segment_mask(queries, keys)
+    assert mask[0, 0].tolist() == [[0, 1, 1, 0], [1, 0, 0, 0], [0, 0, 0, 0]]
+    assert mask[1, 0].tolist() == [[0] * 4, [0] * 4, [1, 0, 0, 0]]
+
+
+@pytest.mark.parametrize("row", [[1, 1, 2, 3], [0, 0, 1, 0], [0, 0, 0, 0], [1, 0, 0, 3], [2, 0, 4, 4]])
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32])
+def test_segments_with_gaps_and_padding_anywhere_are_accepted(row, dtype):
+    check_segments(torch.tensor([row], dtype=dtype), (1, 4))
+
+
+@pytest.mark.parametrize(
+    ("row", "number", "place"),
+    [([1, 2, 1, 0], 1, 2), ([1, 0, 1, 1], 1, 2), ([2, 1, 1, 1], 1, 1), ([1, 3, 0, 2], 2, 3), ([1, -1, 2, 2], -1, 1)],
+)
+def test_segments_in_several_parts_are_refused(row, number, place):
+    """Two parts of the same number would see each other, and at the same positions."""
+    with pytest.raises(ValueError, match=f"with 0 for padding, but row 1 has {number} at position {place}"):
+        check_segments(torch.tensor([[1, 1, 2, 0], row]), (2, 4))
+
+
+def test_segments_must_fit_the_tokens():
+    with pytest.raises(ValueError, match=r"token ids' shape \(2, 3\), but are torch.int64 of shape \(2, 4\)"):
+        check_segments(torch.ones(2, 4, dtype=torch.int64), (2, 3))
+    for dtype in (torch.bool, torch.float32):
+        with pytest.raises(ValueError, match=f"must be int64 or int32 .* but are {dtype}"):
+            check_segments(torch.ones(2, 3, dtype=dtype), (2, 3))

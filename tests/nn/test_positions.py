@@ -16,7 +16,9 @@ from transformer.nn.positions import (
     SinusoidalPosition,
     build_position_encoding,
     check_length,
+    place_segments,
     place_tokens,
+    positions_in_segments,
     positions_of,
     rotate,
 )
@@ -124,6 +126,34 @@ def test_no_position_changes_nothing():
 def test_positions_count_real_tokens_only():
     real = torch.tensor([[0, 0, 1, 1], [1, 1, 1, 1], [1, 1, 0, 0], [0, 0, 0, 0]], dtype=torch.bool)
     assert positions_of(real).tolist() == [[0, 0, 0, 1], [0, 1, 2, 3], [0, 1, 1, 1], [0, 0, 0, 0]]
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32])
+def test_positions_restart_in_every_segment(dtype):
+    segments = torch.tensor([[1, 1, 1, 2, 3, 3, 0, 0], [0, 0, 1, 1, 0, 4, 4, 4], [7] * 8, [0] * 8], dtype=dtype)
+    positions = positions_in_segments(segments)
+    assert positions.tolist() == [[0, 1, 2, 0, 0, 1, 0, 0], [0, 0, 0, 1, 0, 0, 1, 2], [*range(8)], [0] * 8]
+    assert positions.dtype == torch.int64
+    assert positions_in_segments(segments[:, :1]).tolist() == [[0]] * 4
+
+
+def test_the_longest_segment_counts_not_the_row():
+    tokens, segments = torch.zeros(2, 6, dtype=torch.int64), torch.tensor([[1, 1, 1, 0, 0, 0], [1, 1, 2, 2, 2, 3]])
+    positions = place_segments(tokens, segments, None, None, 3)
+    assert positions.tolist() == [[0, 1, 2, 0, 0, 0], [0, 1, 0, 1, 2, 0]]
+    with pytest.raises(ValueError, match="segment 1 of row 0 has 3 tokens, but `max_length` is 2"):
+        place_segments(tokens, segments, None, None, 2)
+    with pytest.raises(ValueError, match="segment 2 of row 1 has 4 tokens, but `max_length` is 3"):
+        place_segments(tokens, torch.tensor([[1, 1, 1, 0, 0, 0], [1, 1, 2, 2, 2, 2]]), None, None, 3)
+
+
+def test_segments_are_checked_before_they_place_anything():
+    tokens, segments = torch.zeros(1, 4, dtype=torch.int64), torch.tensor([[1, 2, 1, 0]])
+    with pytest.raises(ValueError, match="must be contiguous"):
+        place_segments(tokens, segments, None, None, 9)
+    for mask, cache in ((segments > 0, None), (None, DecoderCache(1))):
+        with pytest.raises(ValueError, match="segments exclude a mask and a cache"):
+            place_segments(tokens, torch.ones_like(tokens), mask, cache, 9)
 
 
 def test_positions_of_new_tokens_follow_those_in_the_cache():

@@ -26,6 +26,9 @@ FIXED = (
     "optimizer",
     "batching.max_tokens_per_batch",
     "batching.over_long",
+    "batching.packing",
+    "preparation.streaming",
+    "preparation.shuffle_buffer",
     "trainer.devices",
     "trainer.num_nodes",
     "trainer.accumulate_grad_batches",
@@ -86,7 +89,10 @@ def _job(composed: DictConfig) -> None:
 def _train(config: TrainConfig, folder: Path) -> None:
     # Imported late: torch and Lightning take seconds, and a wrong setting has been reported by now.
     from transformer.bundle import CONFIG as BUNDLE_COMPLETE  # written last
+    from transformer.cli.preparation import summary_line
+    from transformer.cli.progress import PreparationProgress
     from transformer.cli.report import finish
+    from transformer.data.report import PreparationReport
     from transformer.training.checkpoints import LAST, RunInterrupted
     from transformer.training.run import CHECKPOINTS, nothing_to_do, train
 
@@ -105,7 +111,14 @@ def _train(config: TrainConfig, folder: Path) -> None:
         OmegaConf.save(OmegaConf.create(config.to_plain()), folder / CONFIG)
         console.print(f"{'resuming' if resume else 'training in'} {shown}", highlight=False)
     try:
-        result = train(config, folder, console, resume=resume)
+        with PreparationProgress(console) as progress:
+
+            def prepared(report: PreparationReport | None) -> None:
+                progress.close()
+                if report is not None:
+                    console.print(summary_line(report), highlight=False)
+
+            result = train(config, folder, console, resume=resume, progress=progress, prepared=prepared)
     except RunInterrupted as stop:
         if is_main_process():
             command = shlex.join(["transformer-train", f"resume={shown}"])

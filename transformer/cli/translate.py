@@ -26,6 +26,10 @@ def translate(
     max_new_tokens: Annotated[
         int | None, typer.Option(min=0, help="Tokens per translation at most.", show_default="20 + 2 per source token")
     ] = None,
+    tag: Annotated[
+        str | None,
+        typer.Option(help="Direction, for a model of several, such as <2de>.", show_default="none"),
+    ] = None,
     max_tokens_per_batch: Annotated[int, typer.Option(min=1, help="Padded source tokens searched at once.")] = 2048,
     lines_at_once: Annotated[
         int, typer.Option(min=1, help="Lines read before any is written. At a terminal: 1.")
@@ -55,7 +59,10 @@ def translate(
             decoding = decoding.model_copy(update={"max_new_tokens": max_new_tokens})
 
         def run(lines: list[str], first: int) -> list[str]:
-            return translator.translate(lines, decoding, max_tokens_per_batch=max_tokens_per_batch, first_line=first)
+            tags = None if tag is None else [tag] * len(lines)
+            return translator.translate(
+                lines, decoding, tags=tags, max_tokens_per_batch=max_tokens_per_batch, first_line=first
+            )
 
         at_once = 1 if not files and sys.stdin.isatty() else lines_at_once
         map_lines(read_lines(files or []), run, at_once=at_once)

@@ -2,24 +2,35 @@
 
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from transformer.config import Config
+from transformer.data.scripts import script_class
 
-Script = Annotated[str, Field(min_length=1)]
+
+def _known_script(name: str) -> str:
+    script_class(name)
+    return name
+
+
+Script = Annotated[str, AfterValidator(_known_script)]
+"""A Unicode script such as ``Latin``, ``Cyrillic`` or ``Han``; for Japanese and Korean ``Jpan`` and ``Kore``."""
 Share = Annotated[float, Field(gt=0, le=1)]
 
 
 class TextFiltersConfig(Config):
     """Filters of single texts; for pairs each looks at both sides, and one is enough to leave the pair out.
 
-    Blank texts (nothing but white space, or missing) are always left out. Null or false switches a filter off.
+    Blank texts (nothing but white space, or missing) are always left out. Null or false switches a filter off. A text
+    exactly at a limit is kept. Characters are Unicode code points.
     """
 
     broken: Literal["error", "drop"] = "error"
     """A line that cannot be read (not UTF-8, too few columns, no JSON, no such field): an error, or left out."""
     min_characters: int | None = Field(default=None, gt=0)
+    """Characters of a text, white space included, at least."""
     max_characters: int | None = Field(default=None, gt=0)
+    """Characters of a text, white space included, at most."""
     max_words: int | None = Field(default=None, gt=0)
     """Words are what white space separates."""
     min_letter_share: Share | None = None
@@ -40,7 +51,7 @@ class DocumentFiltersConfig(TextFiltersConfig):
     script: Script | None = None
     """Unicode script, such as ``Latin`` or ``Cyrillic``, that the letters are expected to be in."""
     min_script_share: Share | None = None
-    """Least share of the letters that are in the expected script; null is 0.5."""
+    """Least share of the letters that are in the expected script; null is 0.5. Texts without letters are kept."""
     duplicates: bool = False
     """Leave out documents that came before."""
 
@@ -56,7 +67,7 @@ class PairFiltersConfig(TextFiltersConfig):
     max_length_ratio: float | None = Field(default=None, ge=1)
     """Characters of the longer side for each of the shorter one, at most."""
     identical: bool = False
-    """Leave out pairs whose sides are the same."""
+    """Leave out pairs whose sides are the same, character by character."""
     duplicates: Literal["pair", "source", "target"] | None = None
     """Leave out what came before: the same pair, the same source, or the same target."""
     source_script: Script | None = None
@@ -64,7 +75,7 @@ class PairFiltersConfig(TextFiltersConfig):
     target_script: Script | None = None
     """The same for the target."""
     min_script_share: Share | None = None
-    """Least share of a side's letters that are in its expected script; null is 0.5."""
+    """Least share of a side's letters that are in its expected script; null is 0.5. Sides without letters are kept."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:

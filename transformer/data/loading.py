@@ -1,38 +1,48 @@
-"""A data loader that remembers its position, so that an interrupted run goes on with the very next batch."""
+"""Data loaders that remember their position, so that an interrupted run goes on with the very next batch."""
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, TypeVar
 
 from torch.utils.data import DataLoader, Dataset
 
-from transformer.data.batching import RunSampler
+from transformer.data.buckets import RunSampler
+
+BatchT = TypeVar("BatchT")
 
 
 class ResumableLoader(DataLoader[Any]):
-    """Yields the batches of a :class:`RunSampler`; its state is the number of batches taken so far.
+    """Yields the batches that a :class:`RunSampler` plans; its state is the number of batches taken so far.
 
     Batches that workers have prefetched but nobody has taken do not count, so any number of workers may resume the run
     of any other. Lightning stores and restores the state with its checkpoints.
+
+    Args:
+        dataset: makes the batch of a plan.
+        sampler: gives the plans.
+        data_checksum: changes when the examples do; a run is not resumed with others.
+        num_workers: processes that make batches.
+        pin_memory: put batches where a GPU fetches them fastest.
     """
 
     def __init__(
         self,
         dataset: Dataset[Any],
         sampler: RunSampler,
-        collate: Callable[[Sequence[Any]], Any],
         *,
+        data_checksum: str = "",
         num_workers: int,
         pin_memory: bool,
     ) -> None:
         super().__init__(
             dataset,
-            batch_sampler=sampler,
-            collate_fn=collate,
+            sampler=sampler,
+            batch_size=None,  # the data set makes whole batches
+            collate_fn=as_it_is,
             num_workers=num_workers,
             pin_memory=pin_memory,
             persistent_workers=num_workers > 0,
         )
-        self.run_sampler = sampler
+        self.run_sampler, self.data_checksum = sampler, data_checksum
         self.taken = 0
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
@@ -41,10 +51,29 @@ class ResumableLoader(DataLoader[Any]):
             self.taken += 1
             yield batch
 
-    def state_dict(self) -> dict[str, int]:
-        """The number of batches taken."""
-        return {"taken": self.taken}
+    def state_dict(self) -> dict[str, Any]:
+        """The number of batches taken, and of which data."""
+        return {"taken": self.taken, "data_checksum": self.data_checksum}
 
-    def load_state_dict(self, state: dict[str, int]) -> None:
-        """Start the next iteration after that many batches."""
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Start the next iteration after that many batches.
+
+        Raises:
+            ValueError: The data are others than those that the state is of.
+        """
+        check_same_data(state["data_checksum"], self.data_checksum)
         self.run_sampler.position = self.taken = state["taken"]
+
+
+def check_same_data(stored: str, present: str) -> None:
+    """Refuse to go on with other examples."""
+    if stored != present:
+        raise ValueError(
+            "the training data, or how they are filtered or cut into subwords, have changed since this run was saved, "
+            "so it cannot go on where it was; start a new run."
+        )
+
+
+def as_it_is(batch: BatchT) -> BatchT:
+    """Batches are made whole: nothing to collate."""
+    return batch

@@ -1,117 +1,130 @@
-"""Line-exact reading of text files, the same on every machine.
+"""Rows from files of lines: parallel text, tab-separated columns, JSON objects.
 
-A line ends at the byte 0x0A and nowhere else: other Unicode line separators (U+2028, U+0085, ...) are text. A
-last line needs no line end; one carriage return before a line end belongs to it. Text is UTF-8 whatever the
-locale, and a byte order mark at the start of a file is no text. A name ending in ``.gz`` is gzip.
+Every line is a row and keeps its number: one that cannot be read is a ValueError in its place, and whoever reads
+decides whether that ends the work or is counted and left out. Blank lines are lines.
 """
 
-import gzip
 import json
-import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import zip_longest
 from pathlib import Path
 
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+from transformer.data import files
+from transformer.data.rows import Row
+
+Columns = Sequence[int] | Sequence[str]
 
 
-def read_text(path: Path) -> str:
-    """All characters of a file, line ends as they are.
-
-    Raises:
-        ValueError: The file is missing, a folder, not readable, damaged gzip, empty, or not UTF-8 (naming the
-        line).
-    """
-    try:
-        content = path.read_bytes()
-        if path.suffix == ".gz":
-            content = gzip.decompress(content)
-    except FileNotFoundError:
-        raise ValueError(f"The file {str(path)!r} does not exist.") from None
-    except IsADirectoryError:
-        raise ValueError(f"{str(path)!r} must be a file, but is a folder.") from None
-    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise ValueError(
-            f"The file {str(path)!r} must be gzip by its name, but is damaged or no gzip: {error}."
-        ) from error
-    except OSError as error:
-        raise ValueError(f"The file {str(path)!r} cannot be read: {error.strerror}.") from error
-    content = content.removeprefix(BYTE_ORDER_MARK)
-    if not content:
-        raise ValueError(f"The file {str(path)!r} is empty.")
-    try:
-        return content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise ValueError(f"The file {str(path)!r} must be UTF-8, but line {line} is not: {error.reason}.") from error
-
-
-def read_lines(path: Path) -> list[str]:
-    """The lines of a file without their ends. Raises ValueError as :func:`read_text` does."""
-    return split_lines(read_text(path))
-
-
-def split_lines(text: str) -> list[str]:
-    """The lines of `text` without their ends (``\\n`` or ``\\r\\n``)."""
-    lines = text.split("\n")
-    if lines[-1] == "":
-        del lines[-1]
-    return [line.removesuffix("\r") for line in lines]
-
-
-def read_tsv(path: Path, columns: tuple[int | str, int | str]) -> Iterator[tuple[str, str]]:
-    """Two columns of tab-separated lines. Quotes are text.
+def read_parallel(paths: Sequence[Path], skip: int = 0) -> Iterator[Row | ValueError]:
+    """Lines of one file, or of two in step. If either cannot be read, the row cannot.
 
     Args:
-        path: The file.
-        columns: Both numbers from 0, then there is no header; or both names in the header line.
+        paths: one file or two.
+        skip: so many rows are passed over, quickly.
 
     Raises:
-        ValueError: As :func:`read_text`; a name is not in the header; a line has too few columns.
+        ValueError: As :func:`transformer.data.files.read_lines`; or, at the end of the shorter file, the files do not
+            have equally many lines.
     """
-    lines = read_lines(path)
-    first, second = columns
-    num_header_lines = 0
-    if isinstance(first, str) or isinstance(second, str):
-        header = lines[0].split("\t")
-        num_header_lines = 1
-        for name in columns:
-            if header.count(str(name)) != 1:
-                raise ValueError(
-                    f"{str(path)!r} must have one column {name!r}, but its header has {', '.join(map(repr, header))}."
-                )
-        first, second = header.index(str(first)), header.index(str(second))
-    num_needed = max(first, second) + 1
-    for number, line in enumerate(lines[num_header_lines:], start=num_header_lines + 1):
+    if len(paths) == 1:
+        for line in files.read_lines(paths[0], skip):
+            yield line if isinstance(line, ValueError) else (line,)
+        return
+    source_path, target_path = paths
+    for source, target in zip_longest(files.read_lines(source_path, skip), files.read_lines(target_path, skip)):
+        if isinstance(source, str) and isinstance(target, str):
+            yield source, target
+        elif source is None or target is None:
+            raise ValueError(
+                f"Two parallel files must have equally many lines, but {str(source_path)!r} has "
+                f"{files.count_lines(source_path)} and {str(target_path)!r} has {files.count_lines(target_path)}."
+            )
+        elif isinstance(source, ValueError):
+            yield source
+        elif isinstance(target, ValueError):
+            yield target
+
+
+def read_tsv(path: Path, columns: Columns, skip: int = 0) -> Iterator[Row | ValueError]:
+    """Columns of tab-separated lines. Tabs separate and nothing else: quotes and backslashes are text.
+
+    Args:
+        path: the file.
+        columns: either numbers from 0, and then there is no header; or names in the header, which is the first line.
+        skip: so many rows, the header not counted, are passed over, quickly.
+
+    Raises:
+        ValueError: As :func:`transformer.data.files.read_lines`, or a name does not stand once in the header.
+    """
+    numbers, num_header_lines = [column for column in columns if isinstance(column, int)], 0
+    if not numbers:
+        header = next(files.read_lines(path))
+        if isinstance(header, ValueError):
+            raise header
+        numbers, num_header_lines = find_columns(header.split("\t"), columns, path), 1
+    num_needed = max(numbers) + 1
+    lines = files.read_lines(path, skip + num_header_lines)
+    for line_number, line in enumerate(lines, start=skip + num_header_lines + 1):
+        if isinstance(line, ValueError):
+            yield line
+            continue
         cells = line.split("\t")
         if len(cells) < num_needed:
-            raise ValueError(
-                f"{str(path)!r}, line {number}: must have {num_needed} columns or more, but has {len(cells)}."
-            )
-        yield cells[first], cells[second]
+            yield too_few_columns(path, line_number, num_needed, len(cells))
+        else:
+            yield tuple([cells[number] for number in numbers])
 
 
-def read_jsonl(path: Path, fields: tuple[str, str]) -> Iterator[tuple[str | None, str | None]]:
-    """Two texts of each line's JSON object; None where the value is null.
+def find_columns(header: Sequence[str], names: Columns, path: Path) -> list[int]:
+    """Numbers of named columns. Raises ValueError for a name that does not stand exactly once in the header."""
+    for name in names:
+        if header.count(str(name)) != 1:
+            raise ValueError(f"{str(path)!r} must have one column {name!r}, but its header has {listing(header)}.")
+    return [header.index(str(name)) for name in names]
+
+
+def too_few_columns(path: Path, line: int, num_needed: int, num_found: int) -> ValueError:
+    """The fault of a short line."""
+    return ValueError(f"{str(path)!r}, line {line}: must have {num_needed} columns or more, but has {num_found}.")
+
+
+def read_jsonl(path: Path, fields: Sequence[str], skip: int = 0) -> Iterator[Row | ValueError]:
+    """Texts of each line's JSON object; None where the value is null.
 
     Args:
-        path: The file.
-        fields: Where the texts are; a dot steps into a nested object.
+        path: the file.
+        fields: where the texts are; a dot steps into a nested object.
+        skip: so many rows are passed over, quickly.
 
     Raises:
-        ValueError: As :func:`read_text`; a line is not a JSON object, lacks a field, or has something else
-        than text
-            there.
+        ValueError: As :func:`transformer.data.files.read_lines`.
     """
-    for number, line in enumerate(read_lines(path), start=1):
+    decoder = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_refuse_constant)
+    for number, line in enumerate(files.read_lines(path, skip), start=skip + 1):
+        if isinstance(line, ValueError):
+            yield line
+            continue
         where = f"{str(path)!r}, line {number}"
         try:
-            record = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"{where}: must be a JSON object, but is not JSON: {error}.") from error
-        yield _text_at(record, fields[0], where), _text_at(record, fields[1], where)
+            record = _record(decoder, line, where)
+            row = tuple([text_at(record, field, where) for field in fields])
+        except ValueError as error:
+            yield error
+        else:
+            yield row
 
 
-def _text_at(record: object, field: str, where: str) -> str | None:
+def text_at(record: object, field: str, where: str) -> str | None:
+    """The text at a dotted name in nested dictionaries, None if it is null.
+
+    Args:
+        record: the outermost dictionary.
+        field: the name; a dot steps into a nested dictionary.
+        where: says in messages what record this is.
+
+    Raises:
+        ValueError: There is no such field, or it is something else than text.
+    """
     value = record
     for step in field.split("."):
         if not isinstance(value, dict):
@@ -119,15 +132,48 @@ def _text_at(record: object, field: str, where: str) -> str | None:
                 f"{where}: must hold an object to look up {step!r} of {field!r} in, but is {_kind(value)}."
             )
         if step not in value:
-            raise ValueError(f"{where}: no field {field!r}; there are {', '.join(map(repr, value)) or 'none'}.")
+            raise ValueError(f"{where}: no field {field!r}; there are {listing(value)}.")
         value = value[step]
     if value is None:
         return None
     if not isinstance(value, str):
         raise ValueError(f"{where}: the field {field!r} must be text, but is {_kind(value)}.")
-    if not value.isascii() and any("\ud800" <= character <= "\udfff" for character in value):
-        raise ValueError(f"{where}: the field {field!r} holds half of a surrogate pair, which is not text.")
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{where}: the field {field!r} holds half of a surrogate pair, which is not text.") from None
     return value
+
+
+def listing(names: Iterable[object], limit: int = 20) -> str:
+    """Names for a message, not more of them than anybody reads."""
+    quoted = [repr(name) for name in names]
+    more = f" and {len(quoted) - limit} more" if len(quoted) > limit else ""
+    return ", ".join(quoted[:limit]) + more or "none"
+
+
+def _record(decoder: json.JSONDecoder, line: str, where: str) -> object:
+    try:
+        return decoder.decode(line)
+    except json.JSONDecodeError as error:
+        fault = f"is not JSON: {error.msg} at character {error.pos + 1}"
+    except RecursionError:
+        fault = "is nested too deeply"
+    except ValueError as error:  # an integer of thousands of digits, and the two faults below
+        fault = f"cannot be read: {str(error).split(';')[0]}"
+    raise ValueError(f"{where}: must be a JSON object, but {fault}.")
+
+
+def _unique(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    fields = dict(pairs)
+    if len(fields) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the field {next(name for name in names if names.count(name) > 1)!r} stands there twice")
+    return fields
+
+
+def _refuse_constant(name: str) -> object:
+    raise ValueError(f"{name} is no JSON")
 
 
 def _kind(value: object) -> str:
@@ -144,3 +190,18 @@ def _kind(value: object) -> str:
             return "a truth value"
         case _:
             return "a number"
+
+
+def read_text(path: Path) -> str:
+    """The whole text of a file."""
+    return "".join(files.read_pieces(path))
+
+
+def split_lines(text: str) -> list[str]:
+    """The lines of a text without their ends."""
+    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
+
+
+def read_lines(path: Path) -> list[str]:
+    """The lines of a file without their ends."""
+    return split_lines(read_text(path))

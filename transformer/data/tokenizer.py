@@ -1,40 +1,34 @@
 """Subword tokenizers: texts to token ids and back, trained on the training texts, kept in one JSON file."""
 
-import json
+import itertools
 import logging
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple, Self, assert_never
+from random import Random
+from typing import Self
 
 import tokenizers
-from tokenizers import decoders, models, normalizers, pre_tokenizers, trainers
+import xxhash
+from tokenizers import models
 
-from transformer.data.tokenizer_config import BpeConfig, ByteConfig, CharConfig, TokenizerConfig, UnigramConfig
+from transformer.data.added_tokens import UNUSED, add_tags, check_names
+from transformer.data.subwords import BpeDropout
+from transformer.data.tokenizer_config import FileTokenizerConfig, SpecialTokens
+from transformer.data.tokenizer_training import TrainedConfig, train_backend
 
 logger = logging.getLogger(__name__)
-
-# The 256 characters that stand for the 256 bytes in byte-level vocabularies (Radford et al. 2019, GPT-2).
-BYTE_ALPHABET = tuple(sorted(pre_tokenizers.ByteLevel.alphabet()))
-
-
-class SpecialTokens(NamedTuple):
-    """Names of tokens with a meaning of their own; `unknown` is None where no text is out of vocabulary."""
-
-    pad: str = "<pad>"
-    begin: str = "<s>"
-    end: str = "</s>"
-    unknown: str | None = "<unk>"
 
 
 class Tokenizer:
     """Cuts texts into token ids and puts them together again.
 
-    Trained here, ``<pad>`` is 0, ``<s>`` 1, ``</s>`` 2 and ``<unk>`` 3. Texts never become special tokens:
+    Trained here, ``<pad>`` is 0, ``<s>`` 1, ``</s>`` 2 and ``<unk>`` 3. Texts never become special tokens or tags:
     ``</s>`` in a text is text. Begin and end are never added here, whatever the tokenizer file says; whoever
     builds a batch adds them.
 
     Args:
-        backend: The tokenizer of the ``tokenizers`` library; its own padding and truncation are switched off.
+        backend: The tokenizer of the ``tokenizers`` library; its padding, truncation and random dropout of merges
+            are switched off.
         special_tokens: What the special tokens are called in `backend`.
 
     Raises:
@@ -47,68 +41,155 @@ class Tokenizer:
         backend.encode_special_tokens = True
         backend.no_padding()
         backend.no_truncation()
+        if isinstance(backend.model, models.BPE):
+            backend.model.dropout = None
         self._backend = backend
+        self._bpe_dropout: BpeDropout | None = None
         self.special_tokens = names
         self.pad_id = _id_of(backend, "pad", names.pad)
         self.bos_id = _id_of(backend, "begin", names.begin)
         self.eos_id = _id_of(backend, "end", names.end)
         self.unk_id = None if names.unknown is None else _id_of(backend, "unknown", names.unknown)
-        specials = {i for i, token in backend.get_added_tokens_decoder().items() if token.special}
+        added = sorted(backend.get_added_tokens_decoder().items())
+        ordinary = [(index, token) for index, token in added if token.content not in names.names]
+        self._tags = {
+            token.content: i for i, token in ordinary if token.special and not UNUSED.fullmatch(token.content)
+        }
+        self._symbols = {token.content: index for index, token in ordinary if not token.special}
         # An unknown token is a gap in the text and stays visible; the others are no text.
+        specials = {index for index, token in added if token.special}
         self._silent = (specials | {self.pad_id, self.bos_id, self.eos_id}) - {self.unk_id}
+        # Symbols that the decoder would take for a spelling of something else, such as "é" for a byte.
+        decoder = backend.decoder
+        self._verbatim = {
+            index: text
+            for text, index in self._symbols.items()
+            if decoder is not None and decoder.decode([text]) != text
+        }
 
     @classmethod
-    def train(cls, config: TokenizerConfig, texts: Iterable[str]) -> Self:
-        """Learn a vocabulary from `texts`. The same settings and texts give the same file, byte for byte."""
-        match config:
-            case BpeConfig():
-                backend = _train_bpe(config, texts)
-            case UnigramConfig():
-                backend = _train_unigram(config, texts)
-            case CharConfig():
-                backend = _collect_characters(config, texts)
-            case ByteConfig():
-                backend = _symbols(BYTE_ALPHABET, config.normalization)
-                backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
-                backend.decoder = decoders.ByteLevel()
-            case _:
-                assert_never(config)
-        unused = -backend.get_vocab_size() % config.pad_vocab_to_multiple_of
-        backend.add_special_tokens([f"<unused{i}>" for i in range(unused)])
-        return cls(backend)
+    def train(cls, config: TrainedConfig, texts: Iterable[str], tags: Sequence[str] = ()) -> Self:
+        """Learn a vocabulary from `texts`. The same arguments give the same file, byte for byte.
+
+        Args:
+            config: What kind of vocabulary, how large.
+            texts: Read once, from first to last; no more than ``2 * max_training_texts`` are held in memory.
+            tags: Tokens that no text contains, such as ``<2de>`` before sources to be translated into German.
+
+        Raises:
+            ValueError: A tag or symbol is no token of its own; characters are to be learnt and there are none.
+        """
+        return cls(train_backend(config, texts, tags))
 
     @classmethod
-    def load(cls, path: str | Path, special_tokens: SpecialTokens | None = None) -> Self:
+    def load(cls, path: str | Path, special_tokens: SpecialTokens | None = None, tags: Sequence[str] = ()) -> Self:
         """Read a ``tokenizer.json``, ours or anybody's.
 
         Args:
             path: The file.
             special_tokens: What its special tokens are called; None stands for our own names.
+            tags: Special tokens that are added unless the file has them.
 
         Raises:
-            ValueError: The file is missing, is no tokenizer, or lacks a special token.
+            ValueError: The file is missing, is no tokenizer, or lacks a special token; a tag is an ordinary token.
         """
         try:
             text = Path(path).read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise ValueError(f"The tokenizer file {str(path)!r} cannot be read: {error}.") from error
+        except OSError as error:
+            raise ValueError(f"The tokenizer file {str(path)!r} cannot be read: {error.strerror}.") from error
+        except UnicodeDecodeError as error:
+            raise ValueError(f"The tokenizer file {str(path)!r} must be UTF-8, but is not: {error.reason}.") from error
         try:
             backend = tokenizers.Tokenizer.from_str(text)
         except Exception as error:  # the library raises bare Exception
             raise ValueError(f"The file {str(path)!r} is not a `tokenizers` JSON file: {error}.") from error
         try:
+            check_names(SpecialTokens() if special_tokens is None else special_tokens, tags, ())
+            if new := add_tags(backend, tags):
+                names, size = ", ".join(map(repr, new)), backend.get_vocab_size()
+                logger.info("%s: tags added to the vocabulary, now %d tokens: %s.", path, size, names)
             return cls(backend, special_tokens)
         except ValueError as error:
             raise ValueError(f"In {str(path)!r}: {error}") from error
 
+    @classmethod
+    def from_file_config(cls, config: FileTokenizerConfig, tags: Sequence[str] = ()) -> tuple[Self, Self]:
+        """Existing tokenizers of source and target, the same object if they share one file.
+
+        Tags are added to the source's vocabulary, as they stand before sources, unless its file has them.
+
+        Raises:
+            ValueError: As :meth:`load`; there is to be BPE-dropout and a file does not hold byte-pair encoding.
+        """
+        source = target = cls._load_for(config, config.path, tags)
+        if config.target_path is not None:
+            target = cls._load_for(config, config.target_path, ())
+        return source, target
+
+    @classmethod
+    def _load_for(cls, config: FileTokenizerConfig, path: str, tags: Sequence[str]) -> Self:
+        tokenizer = cls.load(path, config.special_tokens, tags)
+        if config.dropout > 0:
+            try:
+                tokenizer._bpe_dropout = BpeDropout(tokenizer._backend)
+            except ValueError as error:
+                raise ValueError(f"In {path!r}: {error}") from error
+        return tokenizer
+
     def save(self, path: str | Path) -> None:
-        """Write a ``tokenizer.json`` in the format of the ``tokenizers`` library."""
-        Path(path).write_text(self._backend.to_str(pretty=True) + "\n", encoding="utf-8", newline="\n")
+        """Write the JSON file, the same bytes for the same tokenizer on every machine."""
+        Path(path).write_bytes(self._backend.to_str(pretty=True).encode())
+
+    def fingerprint(self) -> str:
+        """32 hexadecimal digits, the same for the same file and names of special tokens (xxHash)."""
+        content = f"{self.special_tokens.model_dump_json()}\n{self._backend.to_str()}"
+        return xxhash.xxh3_128_hexdigest(content.encode())
 
     @property
     def vocab_size(self) -> int:
-        """Number of tokens, special and unused ones included: ids go from 0 to one less."""
+        """Number of token ids, special ones and padding of the vocabulary included."""
         return self._backend.get_vocab_size(with_added_tokens=True)
+
+    @property
+    def kind(self) -> str:
+        """The model that cuts words, as the library calls it: ``BPE``, ``Unigram``, ``WordPiece`` or ``WordLevel``."""
+        return type(self._backend.model).__name__
+
+    @property
+    def normalization(self) -> str | None:
+        """What texts go through before they are cut, as the library calls it, such as ``NFC``; None is nothing."""
+        normalizer = self._backend.normalizer
+        return None if normalizer is None else type(normalizer).__name__
+
+    @property
+    def tags(self) -> dict[str, int]:
+        """The ids of all special tokens without a role of their own: language tags, and what a foreign file has."""
+        return dict(self._tags)
+
+    @property
+    def symbols(self) -> dict[str, int]:
+        """The ids of all texts that are one token wherever they occur."""
+        return dict(self._symbols)
+
+    def tag_id(self, tag: str) -> int:
+        """The id of a tag such as ``<2de>``.
+
+        Raises:
+            ValueError: There is no such tag.
+        """
+        if tag not in self._tags:
+            known = ", ".join(map(repr, self._tags)) or "none"
+            raise ValueError(f"The tag {tag!r} is not in the vocabulary; the tags there are {known}.")
+        return self._tags[tag]
+
+    def normalize(self, text: str) -> str:
+        """`text` in the vocabulary's normal form: what decoding its tokens gives.
+
+        Trained here, this is exact, but for the unknown characters of a character vocabulary without bytes. Files
+        of others may also change spaces when they decode.
+        """
+        normalizer = self._backend.normalizer
+        return text if normalizer is None else normalizer.normalize_str(text)
 
     def encode(self, text: str) -> list[int]:
         """Token ids of `text`, without begin and end."""
@@ -119,23 +200,50 @@ class Tokenizer:
         encodings = self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
         return [encoding.ids for encoding in encodings]
 
+    def sampled(self, text: str, p: float, random: Random) -> list[int]:
+        """Token ids of `text` by BPE-dropout: shorter pieces here and there, another time others.
+
+        Args:
+            text: What to cut.
+            p: Probability that a possible merge is left out in a step; 0 gives :meth:`encode`, 1 single symbols.
+            random: The only source of chance.
+
+        Raises:
+            ValueError: The vocabulary is not one of byte-pair encoding.
+        """
+        if self._bpe_dropout is None:
+            self._bpe_dropout = BpeDropout(self._backend)
+        return self._bpe_dropout.sample(text, p, random)
+
     def decode(self, ids: Sequence[int]) -> str:
         """Text of `ids`. Special tokens other than ``<unk>`` and negative ids (padding) are left out.
 
         Raises:
             ValueError: An id is not below `vocab_size`.
         """
-        return self._backend.decode(self._visible(ids), skip_special_tokens=False)
+        return self._text(self._visible(ids))
 
     def decode_batch(self, ids: Sequence[Sequence[int]]) -> list[str]:
         """Text of each row of `ids`, as by :meth:`decode`."""
-        return self._backend.decode_batch([self._visible(row) for row in ids], skip_special_tokens=False)
+        visible = [self._visible(row) for row in ids]
+        if self._verbatim:
+            return [self._text(row) for row in visible]
+        return self._backend.decode_batch(visible, skip_special_tokens=False)
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """The tokens with these ids as the vocabulary spells them, special ones included; for looking at."""
         pieces = [self._backend.id_to_token(index) for index in self._checked(ids)]
         assert all(piece is not None for piece in pieces)
         return [piece for piece in pieces if piece is not None]
+
+    def _text(self, ids: list[int]) -> str:
+        if self._verbatim.keys().isdisjoint(ids):
+            return self._backend.decode(ids, skip_special_tokens=False)
+        runs = ((text, list(run)) for text, run in itertools.groupby(ids, key=self._verbatim.get))
+        return "".join(
+            self._backend.decode(run, skip_special_tokens=False) if text is None else text * len(run)
+            for text, run in runs
+        )
 
     def _visible(self, ids: Sequence[int]) -> list[int]:
         return [index for index in self._checked(ids) if index not in self._silent]
@@ -156,107 +264,3 @@ def _id_of(backend: tokenizers.Tokenizer, role: str, name: str) -> int:
             f"{', '.join(map(repr, specials)) or 'none'}."
         )
     return index
-
-
-def _special_names() -> list[str]:
-    return [name for name in SpecialTokens() if name is not None]
-
-
-def _normalizer(form: Literal["none", "nfc", "nfkc"]) -> normalizers.Normalizer | None:
-    match form:
-        case "none":
-            return None
-        case "nfc":
-            return normalizers.NFC()
-        case "nfkc":
-            return normalizers.NFKC()
-        case _:
-            assert_never(form)
-
-
-def _symbols(symbols: Sequence[str], normalization: Literal["none", "nfc", "nfkc"]) -> tokenizers.Tokenizer:
-    """A tokenizer of single symbols: byte-pair encoding without merges."""
-    vocabulary = {symbol: index for index, symbol in enumerate([*_special_names(), *symbols])}
-    backend = tokenizers.Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token=SpecialTokens().unknown))
-    backend.add_special_tokens(_special_names())
-    if (normalizer := _normalizer(normalization)) is not None:
-        backend.normalizer = normalizer
-    return backend
-
-
-def _collect_characters(config: CharConfig, texts: Iterable[str]) -> tokenizers.Tokenizer:
-    normalizer = _normalizer(config.normalization)
-    characters: set[str] = set()
-    for text in texts:
-        characters.update(text if normalizer is None else normalizer.normalize_str(text))
-    if not characters:
-        raise ValueError("A character vocabulary needs training text, but there is not one character.")
-    backend = _symbols(sorted(characters), config.normalization)
-    backend.decoder = decoders.Fuse()
-    return backend
-
-
-def _byte_level(
-    model: models.Model, config: BpeConfig | UnigramConfig, texts: Iterable[str], trainer: trainers.Trainer
-) -> tokenizers.Tokenizer:
-    backend = tokenizers.Tokenizer(model)
-    if (normalizer := _normalizer(config.normalization)) is not None:
-        backend.normalizer = normalizer
-    byte_level = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    if config.split_digits:
-        digits = pre_tokenizers.Digits(individual_digits=True)
-        backend.pre_tokenizer = pre_tokenizers.Sequence([digits, byte_level])
-    else:
-        backend.pre_tokenizer = byte_level
-    backend.decoder = decoders.ByteLevel()
-    backend.train_from_iterator(iter(texts), trainer)
-    if (size := backend.get_vocab_size()) != config.vocab_size:
-        logger.warning("`vocab_size` is %d, but these texts give %d tokens: that is the size.", config.vocab_size, size)
-    return backend
-
-
-def _trainable_size(config: BpeConfig | UnigramConfig) -> int:
-    return max(config.vocab_size, len(_special_names()) + len(BYTE_ALPHABET))
-
-
-def _train_bpe(config: BpeConfig, texts: Iterable[str]) -> tokenizers.Tokenizer:
-    trainer = trainers.BpeTrainer(
-        vocab_size=_trainable_size(config),
-        min_frequency=2,
-        special_tokens=_special_names(),
-        initial_alphabet=list(BYTE_ALPHABET),
-        show_progress=False,
-    )
-    return _byte_level(models.BPE(), config, texts, trainer)
-
-
-def _train_unigram(config: UnigramConfig, texts: Iterable[str]) -> tokenizers.Tokenizer:
-    trainer = trainers.UnigramTrainer(
-        vocab_size=_trainable_size(config),
-        unk_token=SpecialTokens().unknown,
-        special_tokens=_special_names(),
-        initial_alphabet=list(BYTE_ALPHABET),
-        show_progress=False,
-    )
-    return _in_fixed_order(_byte_level(models.Unigram(), config, texts, trainer))
-
-
-def _in_fixed_order(backend: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
-    """The same unigram vocabulary, the same in every process.
-
-    The trainer visits words and characters in an order that differs between processes. That moves scores in
-    their last bits, and gives the bytes it never saw scores of the lowest plus 0.0001, 0.0002, ... in random
-    order; here these get the lowest score itself.
-    """
-    content = json.loads(backend.to_str())
-    num_special = len(_special_names())
-    specials, learned = content["model"]["vocab"][:num_special], content["model"]["vocab"][num_special:]
-    lowest = min(score for _, score in learned)
-    vocabulary = []
-    for piece, score in learned:
-        steps = (score - lowest) * 10_000
-        is_unseen_byte = len(piece) == 1 and steps < len(BYTE_ALPHABET) and abs(steps - round(steps)) < 1e-6
-        vocabulary.append([piece, round(lowest if is_unseen_byte else score, 9)])
-    vocabulary.sort(key=lambda entry: (-entry[1], entry[0]))
-    content["model"]["vocab"] = [*specials, *vocabulary]
-    return tokenizers.Tokenizer.from_str(json.dumps(content))

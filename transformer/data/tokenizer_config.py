@@ -1,5 +1,6 @@
 """How texts are cut into subwords, as plain settings."""
 
+import unicodedata
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, model_validator
@@ -17,6 +18,18 @@ class SpecialTokens(Config):
     end: NonEmpty = "</s>"
     unknown: NonEmpty | None = "<unk>"
 
+    @property
+    def names(self) -> list[str]:
+        """All of them in the order of their ids in a trained vocabulary."""
+        known = [self.pad, self.begin, self.end]
+        return known if self.unknown is None else [*known, self.unknown]
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if len(set(self.names)) < len(self.names):
+            raise ValueError(f"Special tokens must differ from each other, but are {', '.join(map(repr, self.names))}.")
+        return self
+
 
 class _TokenizerBase(Config):
     normalization: Literal["none", "nfc", "nfkc"] = "none"
@@ -28,10 +41,27 @@ class _TokenizerBase(Config):
     user_symbols: tuple[NonEmpty, ...] = ()
     """Texts that are one token wherever they occur, such as ``<br>`` or a placeholder; they stay visible in output."""
 
+    @model_validator(mode="after")
+    def _check_symbols(self) -> Self:
+        for number, symbol in enumerate(self.user_symbols):
+            if symbol in SpecialTokens().names:
+                raise ValueError(f"`user_symbols` must not name the special token {symbol!r}.")
+            if symbol in self.user_symbols[:number]:
+                raise ValueError(f"`user_symbols` must differ from each other, but {symbol!r} is listed twice.")
+            if self.normalization == "none":
+                continue
+            # Symbols are looked for in normalised text; this one would never be found there.
+            normal = unicodedata.normalize("NFC" if self.normalization == "nfc" else "NFKC", symbol)
+            if normal != symbol:
+                form = self.normalization
+                raise ValueError(f"`user_symbols` must be in the normal form {form}: {normal!r} instead of {symbol!r}.")
+        return self
+
 
 class _TrainedSubwords(_TokenizerBase):
     vocab_size: int = Field(default=8_000, gt=4)
-    """Tokens in all, the four special ones and the 256 bytes included; the trained size is what counts."""
+    """Tokens in all: special tokens, tags, symbols and the 256 bytes included (WordPiece holds every byte twice).
+    Few texts give fewer tokens; the trained size is what counts."""
     split_digits: bool = True
     """Every digit is a token of its own, so that numbers look alike whatever their length."""
     max_training_texts: int = Field(default=1_000_000, gt=0)
@@ -43,7 +73,8 @@ class BpeConfig(_TrainedSubwords):
 
     name: Literal["bpe"] = "bpe"
     units: Literal["bytes", "characters"] = "bytes"
-    """What is merged: bytes, or the characters of the training text, with bytes for all other characters."""
+    """What is merged: bytes, or the characters of the training text (the most frequent ones, if they are more than
+    `vocab_size` has room for), with bytes for all other characters."""
     dropout: float = Field(default=0.0, ge=0, lt=1)
     """BPE-dropout (Provilkov et al. 2020): each merge is left out with this probability, on training texts only."""
 
@@ -61,7 +92,7 @@ class WordPieceConfig(_TrainedSubwords):
 
 
 class CharConfig(_TokenizerBase):
-    """Every character of the training text is a token."""
+    """Every character (Unicode code point) of the training text is a token."""
 
     name: Literal["char"] = "char"
     byte_fallback: bool = False

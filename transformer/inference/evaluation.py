@@ -5,8 +5,10 @@ from typing import NamedTuple
 
 import torch
 
-from transformer.data.batching import TranslationBatch, collate_translation, pad
-from transformer.data.datamodule import Windows, encode_documents
+from transformer.data.batching import TextBatch, collate_translation
+from transformer.data.buckets import BatchPlan
+from transformer.data.documents import encode_documents
+from transformer.data.text_data import scored_batches
 from transformer.decoding.config import DecodingConfig
 from transformer.inference.batching import length_batches
 from transformer.inference.generator import Generator
@@ -31,6 +33,7 @@ def evaluate_translation(
     references: Sequence[str],
     decoding: DecodingConfig | None = None,
     *,
+    tags: Sequence[str | None] | None = None,
     bleu_tokenize: BleuTokenize = "13a",
     max_tokens_per_batch: int = 2048,
 ) -> Evaluation:
@@ -38,15 +41,23 @@ def evaluate_translation(
 
     References longer than the model's maximum length are cut for the loss, never for the scores.
 
+    Args:
+        translator: the model.
+        sources, references: texts, line by line.
+        decoding: the search; default: the bundle's.
+        tags: of each source, for a model of several directions.
+        bleu_tokenize: sacreBLEU's tokenizer.
+        max_tokens_per_batch: a matter of speed and memory only.
+
     Raises:
         ValueError: if there are not as many references as sources, or none.
     """
     check_pairs(sources, references)  # there will be one output for each source
-    outputs = translator.translate(sources, decoding, max_tokens_per_batch=max_tokens_per_batch)
+    outputs = translator.translate(sources, decoding, tags=tags, max_tokens_per_batch=max_tokens_per_batch)
     total, count = 0.0, 0
     bundle, model = translator.bundle, translator.model
     room = model.config.max_length - 1
-    source_ids = [ids[:room] for ids in bundle.source_tokenizer.encode_batch(list(sources))]
+    source_ids = [ids[:room] for ids in translator.encode(sources, tags)]
     target_ids = [ids[:room] for ids in bundle.target_tokenizer.encode_batch(list(references))]
     lengths = [max(len(source), len(target)) + 1 for source, target in zip(source_ids, target_ids, strict=True)]
     tokenizer = bundle.target_tokenizer
@@ -56,10 +67,12 @@ def evaluate_translation(
             batch = collate_translation(
                 examples, pad_id=tokenizer.pad_id, bos_id=tokenizer.bos_id, eos_id=tokenizer.eos_id
             )
-            batch = TranslationBatch(*(tensor.to(translator.device) for tensor in batch))
-            memory_BSD = model.encode(batch.source_BS, batch.source_mask_BS).memory_BSD
-            hidden_BTD = model.decode(batch.target_BT, memory_BSD, batch.source_mask_BS).hidden_BTD
-            sums = cross_entropy(hidden_BTD, model.output.weight, batch.labels_BT, batch.scored_BT)
+            source_BS, source_mask_BS, target_BT, labels_BT, scored_BT = (
+                tensor.to(translator.device) for tensor in batch[1:6]
+            )
+            memory_BSD = model.encode(source_BS, source_mask_BS).memory_BSD
+            hidden_BTD = model.decode(target_BT, memory_BSD, source_mask_BS).hidden_BTD
+            sums = cross_entropy(hidden_BTD, model.output.weight, labels_BT, scored_BT)
             total, count = total + float(sums.nll), count + int(sums.num_tokens)
     loss = total / count
     scores = all_scores(outputs, references, bleu_tokenize)
@@ -74,31 +87,27 @@ def evaluate_translation(
 def evaluate_language_model(
     generator: Generator, texts: Sequence[str], *, max_tokens_per_batch: int = 4096
 ) -> list[Score]:
-    """Loss, perplexity and bits per byte over whole texts, in windows of the model's maximum length side by side.
+    """Loss, perplexity and bits per byte over whole texts.
 
-    Every token but the first is scored once; a token at the start of a window is predicted from the one before it only.
+    They are one text, in windows of the model's maximum length side by side: every token but the first is scored once,
+    and a token at the start of a window is predicted from the one before it only. A model that was trained on packed
+    documents is scored on each document by itself.
     """
     bundle, model = generator.bundle, generator.model
-    tokenizer, length = bundle.target_tokenizer, model.config.max_length
-    stream = encode_documents(texts, tokenizer, mark_documents=bundle.config.mark_documents)
-    if len(stream.ids) < 2:
-        raise ValueError(f"there must be at least 2 tokens to score, but there are {len(stream.ids)}.")
-    windows = Windows(stream.ids, length)
-    starts = list(range(0, len(stream.ids) - 1, length))
+    tokenizer, length, packing = bundle.target_tokenizer, model.config.max_length, bundle.config.packing
+    documents = encode_documents(texts, tokenizer, mark_documents=bundle.config.mark_documents)
     rows = max(1, max_tokens_per_batch // length)
+    examples, batches, _ = scored_batches(documents, tokenizer, length=length, rows=rows, packing=packing)
     total, count = 0.0, 0
     with evaluation_mode(model):
-        for place in range(0, len(starts), rows):
-            examples = [windows[start][1] for start in starts[place : place + rows]]
-            tokens_BL, _ = pad([ids[:-1] for ids in examples], tokenizer.pad_id)
-            labels_BL, scored_BL = pad([ids[1:] for ids in examples], tokenizer.pad_id)
-            tokens_BL, labels_BL, scored_BL = (t.to(generator.device) for t in (tokens_BL, labels_BL, scored_BL))
-            hidden_BLD = model.hidden(tokens_BL).hidden_BLD
-            sums = cross_entropy(hidden_BLD, model.output.weight, labels_BL, scored_BL)
+        for parts in batches:
+            batch = TextBatch(*(None if t is None else t.to(generator.device) for t in examples[BatchPlan(0, parts)]))
+            hidden_BLD = model.hidden(batch.tokens_BL, segments_BL=batch.segments_BL).hidden_BLD
+            sums = cross_entropy(hidden_BLD, model.output.weight, batch.labels_BL, batch.scored_BL)
             total, count = total + float(sums.nll), count + int(sums.num_tokens)
-    windows_note = f"windows of {length} tokens side by side"
+    how = f"documents in parts of {length} tokens" if packing else f"windows of {length} tokens side by side"
     return [
-        Score("loss", total / count, f"nats per token, {windows_note}"),
+        Score("loss", total / count, f"nats per token, {how}"),
         Score("perplexity", perplexity(total / count), "exp(loss)"),
-        Score("bits_per_byte", bits_per_byte(total, stream.num_bytes), f"UTF-8 bytes, {windows_note}"),
+        Score("bits_per_byte", bits_per_byte(total, documents.num_bytes), f"UTF-8 bytes, {how}"),
     ]

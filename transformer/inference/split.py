@@ -5,8 +5,10 @@ from typing import NamedTuple
 
 from transformer.bundle import Bundle
 from transformer.data.config import DataConfig
-from transformer.data.corpora import load_pairs, load_texts
 from transformer.data.document_config import TextCorpusConfig
+from transformer.data.rows import Split
+from transformer.data.text_data import read_documents
+from transformer.data.translation_data import read_pairs
 from transformer.decoding.config import DecodingConfig
 from transformer.inference.evaluation import evaluate_language_model, evaluate_translation
 from transformer.inference.generator import Generator
@@ -18,7 +20,7 @@ from transformer.models.encoder_decoder import EncoderDecoder
 class SplitScores(NamedTuple):
     """Scores of one split; for translation also its texts, line by line."""
 
-    split: str
+    split: Split
     scores: list[Score]
     sources: Sequence[str]
     outputs: Sequence[str]
@@ -28,7 +30,7 @@ class SplitScores(NamedTuple):
 def score_split(
     bundle: Bundle,
     data: DataConfig,
-    split: str,
+    split: Split,
     decoding: DecodingConfig | None = None,
     *,
     bleu_tokenize: BleuTokenize = "13a",
@@ -53,23 +55,28 @@ def score_split(
     if isinstance(data, TextCorpusConfig):
         if translates:
             raise ValueError(f"this bundle translates and needs sentence pairs, but `data.name` is {data.name}.")
-        texts = load_texts(data)
-        split = split if texts.test is not None else "validation"
-        table = texts.test if split == "test" and texts.test is not None else texts.validation
+        texts = read_documents(data, split)
+        if texts is None:
+            split, texts = "validation", read_documents(data, "validation")
+        if texts is None:
+            raise ValueError("`data` has no test split and no validation split to score.")
         generator = Generator(bundle, device)
-        scores = evaluate_language_model(generator, list(table["text"]), max_tokens_per_batch=max_tokens_per_batch)
+        scores = evaluate_language_model(generator, texts, max_tokens_per_batch=max_tokens_per_batch)
         return SplitScores(split, scores, [], [], [])
     if not translates:
         raise ValueError(f"this bundle is a language model and needs texts, but `data.name` is {data.name}.")
-    pairs = load_pairs(data)
-    split = split if pairs.test is not None else "validation"
-    table = pairs.test if split == "test" and pairs.test is not None else pairs.validation
-    sources, references = list(table["source"]), list(table["target"])
+    pairs = read_pairs(data, split)
+    if pairs is None:
+        split, pairs = "validation", read_pairs(data, "validation")
+    if pairs is None:
+        raise ValueError("`data` has no test split and no validation split to score.")
+    sources, references = [source for source, _ in pairs.rows], [target for _, target in pairs.rows]
     evaluation = evaluate_translation(
         Translator(bundle, device),
         sources,
         references,
         decoding,
+        tags=pairs.tags,
         bleu_tokenize=bleu_tokenize,
         max_tokens_per_batch=max_tokens_per_batch,
     )

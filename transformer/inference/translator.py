@@ -9,6 +9,8 @@ import torch
 
 from transformer.bundle import Bundle, load_bundle
 from transformer.data.batching import pad
+from transformer.data.document_config import TextCorpusConfig
+from transformer.data.sources import pair_corpora
 from transformer.decoding.config import DecodingConfig
 from transformer.decoding.search import search
 from transformer.inference.batching import in_batches
@@ -46,6 +48,7 @@ class Translator:
         texts: Sequence[str],
         decoding: DecodingConfig | None = None,
         *,
+        tags: Sequence[str | None] | None = None,
         max_tokens_per_batch: int = 2048,
         first_line: int = 1,
     ) -> list[str]:
@@ -56,12 +59,14 @@ class Translator:
         Args:
             texts: sources.
             decoding: the search; default: the bundle's.
+            tags: for a model of several directions, which one: the tag of each text, such as ``<2de>``.
             max_tokens_per_batch: padded source tokens searched at once; a matter of speed and memory only.
             first_line: number of the first text in the user's input, for warnings and for sampling.
         """
         decoding = self.bundle.config.decoding if decoding is None else decoding
         kept = [number for number, text in enumerate(texts) if text.strip()]
-        sources = self.bundle.source_tokenizer.encode_batch([texts[number] for number in kept])
+        kept_tags = None if tags is None else [tags[number] for number in kept]
+        sources = self.encode([texts[number] for number in kept], kept_tags)
         room = self.model.config.max_length - 1  # and the end token
         for number, ids in zip(kept, sources, strict=True):
             if len(ids) > room:
@@ -77,6 +82,31 @@ class Translator:
         for number, answer in zip(kept, answers, strict=True):
             outputs[number] = answer
         return outputs
+
+    def encode(self, texts: Sequence[str], tags: Sequence[str | None] | None) -> list[list[int]]:
+        """Token ids of sources, each behind its tag, without end tokens.
+
+        Raises:
+            ValueError: a tag is unknown, or the model needs one and none is given.
+        """
+        tokenizer, known = self.bundle.source_tokenizer, self.tags
+        if tags is None:
+            if known and None not in known:
+                raise ValueError(
+                    f"this model translates in several directions; the tag must be one of "
+                    f"{', '.join(tag for tag in known if tag is not None)}, but none is given."
+                )
+            return tokenizer.encode_batch(texts)
+        starts = {tag: [] if tag is None else [tokenizer.tag_id(tag)] for tag in set(tags)}
+        return [[*starts[tag], *ids] for tag, ids in zip(tags, tokenizer.encode_batch(texts), strict=True)]
+
+    @property
+    def tags(self) -> list[str | None]:
+        """What sources began with in training; None stands for those without a tag."""
+        data = self.bundle.config.data
+        if isinstance(data, TextCorpusConfig):
+            return []
+        return list(dict.fromkeys(corpus.tag for corpus in pair_corpora(data).values()))
 
     @torch.inference_mode()
     def _search(self, sources: Sequence[Sequence[int]], lines: Sequence[int], decoding: DecodingConfig) -> list[str]:

@@ -11,8 +11,8 @@ from transformer.nn.cache import DecoderCache
 from transformer.nn.dropout import Dropout
 from transformer.nn.embedding import TokenEmbedding
 from transformer.nn.layers import TransformerLayer, final_norm
-from transformer.nn.masks import padding_mask, sliding_window_mask
-from transformer.nn.positions import build_position_encoding, place_tokens
+from transformer.nn.masks import causal_mask, padding_mask, segment_mask, sliding_window_mask
+from transformer.nn.positions import build_position_encoding, place_segments, place_tokens
 
 
 class Hidden(NamedTuple):
@@ -67,6 +67,7 @@ class DecoderOnly(nn.Module):
         tokens_BL: Tensor,
         mask_BL: Tensor | None = None,
         *,
+        segments_BL: Tensor | None = None,
         cache: DecoderCache | None = None,
         backend: Backend = "fused",
     ) -> Hidden:
@@ -76,15 +77,26 @@ class DecoderOnly(nn.Module):
             tokens_BL: token ids (batch, length); with a cache only the new ones.
             mask_BL: bool of the same shape, True for real tokens. Needed for left padding only: causality
                 already hides padding on the right from every real token.
+            segments_BL: for rows of several documents, instead of a mask and a cache: int of the same shape, 0 for
+                padding, else the number of the document in its row, from 1 upwards. Each sees only itself and has
+                positions from 0.
             cache: keys and values of earlier calls, extended by this one.
             backend: ``"explicit"`` also returns attention weights.
 
         Raises:
-            ValueError: for ids outside the vocabulary, a mask of another shape, or a sequence too long.
+            ValueError: for ids outside the vocabulary, a mask or segments of another shape, or a sequence too long.
         """
         x_BLD = self.embedding(tokens_BL)
-        query_positions, key_positions, key_mask_BK = place_tokens(tokens_BL, mask_BL, cache, self.config.max_length)
-        mask = None if key_mask_BK is None else padding_mask(key_mask_BK)
+        max_length = self.config.max_length
+        if segments_BL is None:
+            query_positions, key_positions, key_mask_BK = place_tokens(tokens_BL, mask_BL, cache, max_length)
+            mask, causal = None if key_mask_BK is None else padding_mask(key_mask_BK), True
+        else:
+            query_positions = place_segments(tokens_BL, segments_BL, mask_BL, cache, max_length)
+            key_positions, num_tokens = query_positions, tokens_BL.shape[1]
+            # Combined here, once for all layers.
+            mask = segment_mask(segments_BL, segments_BL) & causal_mask(num_tokens, num_tokens, tokens_BL.device)
+            causal = False
         if self.config.sliding_window is not None:
             num_queries, num_keys = tokens_BL.shape[1], key_positions.shape[1]
             window = sliding_window_mask(self.config.sliding_window, num_queries, num_keys, tokens_BL.device)
@@ -94,7 +106,7 @@ class DecoderOnly(nn.Module):
         weights = []
         for index, layer in enumerate(self.layers):
             layer_cache = None if cache is None else cache.layers[index]
-            output = layer(x_BLD, mask=mask, causal=True, signals=signals, cache=layer_cache, backend=backend)
+            output = layer(x_BLD, mask=mask, causal=causal, signals=signals, cache=layer_cache, backend=backend)
             x_BLD = output.hidden_BLD
             weights.append(output.self_weights_BHLL)
         return Hidden(self.norm(x_BLD), weights)

@@ -12,8 +12,14 @@ from transformer.nn.cache import DecoderCache
 from transformer.nn.dropout import Dropout
 from transformer.nn.embedding import TokenEmbedding
 from transformer.nn.layers import TransformerLayer, final_norm
-from transformer.nn.masks import check_real, padding_mask
-from transformer.nn.positions import build_position_encoding, check_length, place_tokens, positions_of
+from transformer.nn.masks import causal_mask, check_real, check_segments, padding_mask, segment_mask
+from transformer.nn.positions import (
+    build_position_encoding,
+    check_length,
+    place_segments,
+    place_tokens,
+    positions_of,
+)
 
 
 class Encoded(NamedTuple):
@@ -98,16 +104,38 @@ class EncoderDecoder(nn.Module):
         decoded = self.decode(target_BT, memory_BSD, source_mask_BS, target_mask_BT)
         return self.output(decoded.hidden_BTD)  # type: ignore[no-any-return]
 
-    def encode(self, source_BS: Tensor, mask_BS: Tensor | None = None, *, backend: Backend = "fused") -> Encoded:
-        """Read the source; every real token sees every real token."""
-        check_length(source_BS.shape[-1], self.config.max_length)
+    def encode(
+        self,
+        source_BS: Tensor,
+        mask_BS: Tensor | None = None,
+        *,
+        segments_BS: Tensor | None = None,
+        backend: Backend = "fused",
+    ) -> Encoded:
+        """Read the source; every real token sees every real token.
+
+        Args:
+            source_BS: source ids.
+            mask_BS: bool of the same shape, True for real tokens; None if all are.
+            segments_BS: for rows of several sources, instead of a mask: int of the same shape, 0 for padding, else the
+                number of the source in its row, from 1 upwards. Each sees only itself and has positions from 0.
+            backend: ``"explicit"`` also returns attention weights.
+
+        Raises:
+            ValueError: for ids outside the vocabulary, a mask or segments of another shape, or a source too long.
+        """
+        if segments_BS is None:
+            check_length(source_BS.shape[-1], self.config.max_length)
         x_BSD = self.source_embedding(source_BS)
         check_real(mask_BS, source_BS)
-        if mask_BS is None:
-            positions = torch.arange(source_BS.shape[1], device=source_BS.device)[None]
+        mask = None
+        if segments_BS is not None:
+            positions = place_segments(source_BS, segments_BS, mask_BS, None, self.config.max_length)
+            mask = segment_mask(segments_BS, segments_BS)
+        elif mask_BS is not None:
+            positions, mask = positions_of(mask_BS), padding_mask(mask_BS)
         else:
-            positions = positions_of(mask_BS)
-        mask = None if mask_BS is None else padding_mask(mask_BS)
+            positions = torch.arange(source_BS.shape[1], device=source_BS.device)[None]
         x_BSD = self.dropout(self.source_position.embed(x_BSD, positions))
         signals = self.source_position.signals(positions, positions)
         weights = []
@@ -124,29 +152,48 @@ class EncoderDecoder(nn.Module):
         source_mask_BS: Tensor | None = None,
         target_mask_BT: Tensor | None = None,
         *,
+        source_segments_BS: Tensor | None = None,
+        target_segments_BT: Tensor | None = None,
         cache: DecoderCache | None = None,
         backend: Backend = "fused",
     ) -> Decoded:
         """Hidden states for the decoder input; with a cache, ``target_BT`` holds only the new positions.
 
+        With segments, which come together and instead of masks and a cache, each target sees only itself, up to the
+        present token, and the source whose segment has the same number.
+
         Raises:
-            ValueError: for ids outside the vocabulary, a mask of another shape, or a sequence too long.
+            ValueError: for ids outside the vocabulary, masks or segments of another shape, or a sequence too long.
         """
         x_BTD = self.target_embedding(target_BT)
-        query_positions, key_positions, key_mask_BK = place_tokens(
-            target_BT, target_mask_BT, cache, self.config.max_length
-        )
+        if source_segments_BS is None and target_segments_BT is None:
+            query_positions, key_positions, key_mask_BK = place_tokens(
+                target_BT, target_mask_BT, cache, self.config.max_length
+            )
+            mask = None if key_mask_BK is None else padding_mask(key_mask_BK)
+            memory_mask, causal = None if source_mask_BS is None else padding_mask(source_mask_BS), True
+        else:
+            if source_segments_BS is None or target_segments_BT is None:
+                raise ValueError("packed rows need segments of both sides, but those of one are missing.")
+            any_mask = source_mask_BS if target_mask_BT is None else target_mask_BT
+            query_positions = place_segments(target_BT, target_segments_BT, any_mask, cache, self.config.max_length)
+            key_positions = query_positions
+            check_segments(source_segments_BS, memory_BSD.shape[:2])
+            mask = segment_mask(target_segments_BT, target_segments_BT)
+            # Combined here, once for all layers.
+            mask, causal = mask & causal_mask(target_BT.shape[1], target_BT.shape[1], target_BT.device), False
+            memory_mask = segment_mask(target_segments_BT, source_segments_BS)
         x_BTD = self.dropout(self.target_position.embed(x_BTD, query_positions))
         signals = self.target_position.signals(query_positions, key_positions)
         self_weights, cross_weights = [], []
         for index, layer in enumerate(self.decoder_layers):
             output = layer(
                 x_BTD,
-                mask=None if key_mask_BK is None else padding_mask(key_mask_BK),
-                causal=True,
+                mask=mask,
+                causal=causal,
                 signals=signals,
                 memory_BSD=memory_BSD,
-                memory_mask=None if source_mask_BS is None else padding_mask(source_mask_BS),
+                memory_mask=memory_mask,
                 cache=None if cache is None else cache.layers[index],
                 backend=backend,
             )

@@ -8,11 +8,12 @@ from abc import ABC, abstractmethod
 from typing import NamedTuple, assert_never
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer.nn.cache import DecoderCache
 from transformer.nn.config import PositionName
-from transformer.nn.masks import check_real
+from transformer.nn.masks import check_real, check_segments
 
 
 class Rotation(NamedTuple):
@@ -140,6 +141,45 @@ def positions_of(real_BL: Tensor) -> Tensor:
     Padding gets the position of the real token before it (0 at the start); it is masked anyway.
     """
     return (real_BL.long().cumsum(1) - 1).clamp_min(0)
+
+
+def positions_in_segments(segments_BL: Tensor) -> Tensor:
+    """Position of each token in its segment: from 0 again wherever the number changes. Padding (0) stands at 0."""
+    places_L = torch.arange(segments_BL.shape[1], device=segments_BL.device)
+    same_BL = segments_BL == F.pad(segments_BL[:, :-1], (1, 0), value=-1)  # as the token before
+    first_BL = places_L.masked_fill(same_BL, 0).cummax(1).values
+    return (places_L - first_BL).masked_fill(segments_BL == 0, 0)
+
+
+def place_segments(
+    tokens_BL: Tensor, segments_BL: Tensor, mask_BL: Tensor | None, cache: DecoderCache | None, max_length: int
+) -> Tensor:
+    """Positions of the tokens of packed rows, each within its segment.
+
+    Args:
+        tokens_BL: the ids.
+        segments_BL: int of the same shape: 0 for padding, else the number of the example in its row, from 1 upwards.
+        mask_BL, cache: None; named here to be refused.
+        max_length: of the model. It limits each segment, so a row of several may be longer.
+
+    Raises:
+        ValueError: for a mask or a cache, segments that do not fit, or one of more than ``max_length`` tokens.
+    """
+    if mask_BL is not None or cache is not None:
+        raise ValueError(
+            "segments exclude a mask and a cache: padding is segment 0, and packed rows are not continued."
+        )
+    check_segments(segments_BL, tokens_BL.shape)
+    positions_BL = positions_in_segments(segments_BL)
+    if segments_BL.shape[1] > max_length:
+        longest = int(positions_BL.max()) + 1
+        if longest > max_length:
+            row, place = (positions_BL == longest - 1).nonzero()[0].tolist()
+            raise ValueError(
+                f"segment {int(segments_BL[row, place])} of row {row} has {longest} tokens, but `max_length` is "
+                f"{max_length}."
+            )
+    return positions_BL
 
 
 class Placement(NamedTuple):

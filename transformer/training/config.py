@@ -5,10 +5,10 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from transformer.config import Config
-from transformer.data.batching_config import BatchingConfig
+from transformer.data.batching_config import BatchingConfig, PreparationConfig
 from transformer.data.config import DataConfig
 from transformer.data.document_config import TextCorpusConfig
-from transformer.data.tokenizer_config import TokenizerConfig
+from transformer.data.tokenizer_config import BpeConfig, FileTokenizerConfig, TokenizerConfig
 from transformer.decoding.config import DecodingConfig
 from transformer.metrics.names import GENERATED_METRICS, TEXT_METRICS, TRANSLATION_METRICS, Direction
 from transformer.models.config import EncoderDecoderConfig, ModelConfig
@@ -153,6 +153,7 @@ class TrainConfig(Config):
     seed: int = Field(1, ge=0)
     data: DataConfig
     tokenizer: TokenizerConfig
+    preparation: PreparationConfig = PreparationConfig()
     batching: BatchingConfig
     model: ModelConfig
     label_smoothing: float = Field(0.0, ge=0, lt=1)
@@ -190,10 +191,33 @@ class TrainConfig(Config):
             ):
                 if value is not None:
                     raise ValueError(f"`{where}` has no effect on a language model; leave it out.")
+        self._check_data()
         self._check_monitor("checkpoint.monitor", self.checkpoint.monitor)
         if self.early_stopping is not None:
             self._check_monitor("early_stopping.monitor", self.early_stopping.monitor)
         return self
+
+    def _check_data(self) -> None:
+        """Refuse what does not go together between the data, the tokenizer and the batches."""
+        if not self.data.has_validation:
+            raise ValueError("`data` must have a validation split, but none is given.")
+        if self.preparation.streaming and self.trainer.max_steps is None:
+            raise ValueError("`preparation.streaming: true` needs `trainer.max_steps`: a stream has no known length.")
+        dropout = self.tokenizer.dropout if isinstance(self.tokenizer, BpeConfig | FileTokenizerConfig) else 0.0
+        if dropout > 0 and self.batching.packing and not self.preparation.streaming:
+            raise ValueError(
+                "`tokenizer.dropout` changes the lengths of examples all the time, so with `batching.packing` it needs "
+                "`preparation.streaming: true`."
+            )
+        if not isinstance(self.data, TextCorpusConfig):
+            return
+        if dropout > 0 and not self.preparation.streaming:
+            raise ValueError(
+                "`tokenizer.dropout` of a language model needs `preparation.streaming: true`: in the cache its text is "
+                "cut once."
+            )
+        if self.batching.packing and not self.data.marks_documents:
+            raise ValueError("`batching.packing` needs documents, but `data.documents: running` has none.")
 
     def _check_monitor(self, where: str, name: str) -> None:
         metrics = TRANSLATION_METRICS if self.is_translation else TEXT_METRICS

@@ -3,7 +3,7 @@
 import torch
 
 from transformer.data.batching import TextBatch
-from transformer.data.datamodule import Stream
+from transformer.data.documents import Documents
 from transformer.data.tokenizer import Tokenizer
 from transformer.decoding.search import search
 from transformer.metrics.running import bits_per_byte
@@ -24,17 +24,26 @@ class LanguageModelTask(Task):
         config: the run's settings.
         model: what to train.
         tokenizer: to turn ids into text.
-        validation: the validation stream, for bits per byte and for the prompts of samples.
+        validation: the validation documents, for bits per byte and for the prompts of samples.
+        num_scored: tokens of them that are predicted.
     """
 
     model: DecoderOnly
 
-    def __init__(self, config: TrainConfig, model: DecoderOnly, tokenizer: Tokenizer, validation: Stream) -> None:
+    def __init__(
+        self,
+        config: TrainConfig,
+        model: DecoderOnly,
+        tokenizer: Tokenizer,
+        validation: Documents,
+        num_scored: int,
+    ) -> None:
         super().__init__(config, model)
-        self.tokenizer, self.validation = tokenizer, validation
+        self.tokenizer, self.validation, self.num_scored = tokenizer, validation, num_scored
+        self._validation_ids = [index for document in validation.ids for index in document]
 
     def loss(self, batch: TextBatch) -> LossSum:
-        hidden_BLD = self.model.hidden(batch.tokens_BL).hidden_BLD
+        hidden_BLD = self.model.hidden(batch.tokens_BL, segments_BL=batch.segments_BL).hidden_BLD
         smoothing = self.config.label_smoothing if self.training else 0.0
         return cross_entropy(
             hidden_BLD, self.model.output.weight, batch.labels_BL, batch.scored_BL, label_smoothing=smoothing
@@ -42,8 +51,8 @@ class LanguageModelTask(Task):
 
     def report_loss(self, nll_per_token: float) -> None:
         super().report_loss(nll_per_token)
-        scored = len(self.validation.ids) - 1  # every token but the first
-        self.log_validation("bits_per_byte", bits_per_byte(nll_per_token * scored, self.validation.num_bytes))
+        nll = nll_per_token * self.num_scored
+        self.log_validation("bits_per_byte", bits_per_byte(nll, self.validation.num_bytes))
 
     def on_validation_epoch_end(self) -> None:
         super().on_validation_epoch_end()
@@ -51,7 +60,7 @@ class LanguageModelTask(Task):
 
     def _sample(self, number: int) -> Sample:
         """Continue a piece of validation text, from another place for each number."""
-        ids, room = self.validation.ids, self.model.config.max_length
+        ids, room = self._validation_ids, self.model.config.max_length
         prompt_length = max(1, min(room // 2, len(ids)))
         start = number * len(ids) // max(self.config.validation.num_shown, 1)
         prompt_1L = torch.tensor(ids[start : start + prompt_length], dtype=torch.long, device=self.device)[None]

@@ -1,7 +1,9 @@
 """One training run, from its settings to a trained model; started, resumed or stopped."""
 
+import json
 import math
 import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,20 +11,19 @@ from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from rich.console import Console
 
 from transformer.bundle import Bundle, BundleConfig
+from transformer.data.document_config import TextCorpusConfig
+from transformer.data.length_picture import draw_lengths
+from transformer.data.prepare import Progress
+from transformer.data.report import PreparationReport
 from transformer.training.callbacks import ProgressReport, StopAtEnd
 from transformer.training.checkpoints import LAST, LastCheckpoint, load_checkpoint
 from transformer.training.config import TrainConfig
 from transformer.training.history import METRICS, History, draw_curve, read_history
-from transformer.training.setup import (
-    best_and_stopping,
-    build_parts,
-    build_trainer,
-    check_accelerator,
-    check_loggers,
-    marks_documents,
-)
+from transformer.training.parts import build_parts
+from transformer.training.setup import best_and_stopping, build_trainer, check_accelerator, check_loggers
 
 CHECKPOINTS, CURVE = "checkpoints", "curve.png"
+REPORT, LENGTHS = "preparation.json", "lengths.png"
 
 
 class RunResult(NamedTuple):
@@ -55,8 +56,18 @@ def nothing_to_do(config: TrainConfig, folder: Path) -> str | None:
     )
 
 
-def train(config: TrainConfig, folder: Path, console: Console, *, resume: bool = False) -> RunResult:
+def train(
+    config: TrainConfig,
+    folder: Path,
+    console: Console,
+    *,
+    resume: bool = False,
+    progress: Progress = lambda what, done, total: None,
+    prepared: Callable[[PreparationReport | None], None] = lambda report: None,
+) -> RunResult:
     """Train, and leave in ``folder``: tokenizers, checkpoints, ``metrics.jsonl``, ``curve.png`` and the loggers' files.
+
+    How the training set was made is left in ``preparation.json`` and ``lengths.png``.
 
     Args:
         config: the run's settings.
@@ -64,6 +75,8 @@ def train(config: TrainConfig, folder: Path, console: Console, *, resume: bool =
         console: where progress is shown.
         resume: go on from the folder's ``checkpoints/last.ckpt``: steps, schedule, optimizer, order of examples and
             random numbers continue as if the run had never stopped.
+        progress: told how far the preparation of the data is.
+        prepared: told, before training, how the training set was made; None of a stream.
 
     Raises:
         ValueError: for settings or data that do not fit, before anything is trained.
@@ -75,7 +88,8 @@ def train(config: TrainConfig, folder: Path, console: Console, *, resume: bool =
     if resume:
         load_checkpoint(last)  # a damaged one is refused before the data are read
     check_accelerator(config.trainer)
-    parts = build_parts(config, folder)
+    parts = build_parts(config, folder, progress)
+    prepared(parts.report)
     keep_best, *stopping = best_and_stopping(config, checkpoints)
     assert isinstance(keep_best, ModelCheckpoint)
     keep_last = LastCheckpoint(
@@ -111,6 +125,9 @@ def train(config: TrainConfig, folder: Path, console: Console, *, resume: bool =
         if isinstance(callback, EarlyStopping) and callback.stopping_reason_message:
             console.print(f"stopped early: {callback.stopping_reason_message}", highlight=False)
     if trainer.is_global_zero:
+        if parts.report is not None:
+            (folder / REPORT).write_text(json.dumps(parts.report.to_plain(), indent=1) + "\n", encoding="utf-8")
+            draw_lengths(parts.report, folder / LENGTHS, max_length=config.model.max_length)
         draw_curve(read_history(folder / METRICS), folder / CURVE, title=folder.name)
     best_step, best_value = trainer.global_step, float("nan")
     model = parts.task.model
@@ -129,7 +146,9 @@ def train(config: TrainConfig, folder: Path, console: Console, *, resume: bool =
         model=config.model,
         data=config.data,
         decoding=config.decoding,
-        mark_documents=marks_documents(config.data),
+        mark_documents=isinstance(config.data, TextCorpusConfig) and config.data.marks_documents,
+        packing=config.batching.packing,
+        special_tokens=parts.tokenizers.target.special_tokens,
     )
-    bundle = Bundle(bundle_config, model.cpu().float().eval(), parts.source_tokenizer, parts.target_tokenizer)
+    bundle = Bundle(bundle_config, model.cpu().float().eval(), *parts.tokenizers)
     return RunResult(bundle, best_step, trainer.global_step, best_value, str(trainer.strategy.root_device))

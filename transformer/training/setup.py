@@ -1,24 +1,14 @@
-"""From settings to the parts of a run: data, tokenizers, task, loggers, trainer."""
+"""From settings to the trainer of a run, its loggers and its callbacks."""
 
 import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import torch
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger, WandbLogger
 
-from transformer.bundle import build_model, load_tokenizers, save_tokenizers
-from transformer.data.config import DataConfig, TextDataConfig, TranslationDataConfig
-from transformer.data.corpora import load_pairs, load_texts
-from transformer.data.datamodule import RunData, TextData, TranslationData, encode_documents
-from transformer.data.document_config import PlainTextConfig, TextCorpusConfig
-from transformer.data.tokenizer import Tokenizer
-from transformer.data.tokenizer_config import TokenizerConfig
-from transformer.models.decoder_only import DecoderOnly
-from transformer.models.encoder_decoder import EncoderDecoder
 from transformer.training.callbacks import Patience
 from transformer.training.checkpoints import AtomicCheckpointIO
 from transformer.training.config import (
@@ -29,103 +19,6 @@ from transformer.training.config import (
     TrainerConfig,
     WandbLoggerConfig,
 )
-from transformer.training.language_model import LanguageModelTask
-from transformer.training.task import Task
-from transformer.training.translation import TranslationTask
-
-TOKENIZERS = "tokenizers"
-
-
-class RunParts(NamedTuple):
-    """What a trainer needs, and the tokenizers."""
-
-    task: Task
-    data: RunData
-    source_tokenizer: Tokenizer
-    target_tokenizer: Tokenizer
-
-
-def build_parts(config: TrainConfig, folder: Path) -> RunParts:
-    """Load the corpus, train the tokenizers (or load those that an earlier start left in the folder), make the model.
-
-    The model's initial weights depend on ``config.seed`` alone.
-    """
-    if isinstance(config.data, TextCorpusConfig):
-        return _language_model_parts(config, config.data, folder)
-    return _translation_parts(config, config.data, folder)
-
-
-def _translation_parts(config: TrainConfig, data_config: TranslationDataConfig, folder: Path) -> RunParts:
-    splits = load_pairs(data_config)
-    sources, targets = list(splits.train["source"]), list(splits.train["target"])
-    source_tokenizer, target_tokenizer = _tokenizers(config.tokenizer, sources, targets, folder / TOKENIZERS)
-    data = TranslationData(
-        splits.train,
-        splits.validation,
-        source_tokenizer,
-        target_tokenizer,
-        config.batching,
-        max_length=config.model.max_length,
-        seed=config.seed,
-        max_batches=_max_batches(config.trainer),
-        max_epochs=config.trainer.max_epochs,
-    )
-    torch.manual_seed(config.seed)
-    model = build_model(config.model, source_tokenizer, target_tokenizer)
-    assert isinstance(model, EncoderDecoder)
-    pairs = list(zip(splits.validation["source"], splits.validation["target"], strict=True))
-    return RunParts(TranslationTask(config, model, target_tokenizer, pairs), data, source_tokenizer, target_tokenizer)
-
-
-def _language_model_parts(config: TrainConfig, data_config: TextDataConfig, folder: Path) -> RunParts:
-    splits = load_texts(data_config)
-    texts = list(splits.train["text"])
-    tokenizer, _ = _tokenizers(config.tokenizer, texts, None, folder / TOKENIZERS)
-    marked = marks_documents(data_config)
-    train = encode_documents(texts, tokenizer, mark_documents=marked)
-    validation = encode_documents(list(splits.validation["text"]), tokenizer, mark_documents=marked)
-    data = TextData(
-        train,
-        validation,
-        tokenizer,
-        config.batching,
-        max_length=config.model.max_length,
-        seed=config.seed,
-        max_batches=_max_batches(config.trainer),
-        max_epochs=config.trainer.max_epochs,
-    )
-    torch.manual_seed(config.seed)
-    model = build_model(config.model, tokenizer, tokenizer)
-    assert isinstance(model, DecoderOnly)
-    return RunParts(LanguageModelTask(config, model, tokenizer, validation), data, tokenizer, tokenizer)
-
-
-def marks_documents(config: DataConfig) -> bool:
-    """Whether texts stand between start and end tokens: not where a split is one long text, read as it is."""
-    if isinstance(config, PlainTextConfig):
-        return config.documents == "line"
-    return isinstance(config, TextCorpusConfig)
-
-
-def _max_batches(trainer: TrainerConfig) -> int | None:
-    return None if trainer.max_steps is None else trainer.max_steps * trainer.accumulate_grad_batches
-
-
-def _tokenizers(
-    config: TokenizerConfig, sources: list[str], targets: list[str] | None, folder: Path
-) -> tuple[Tokenizer, Tokenizer]:
-    if (folder / "complete").exists():
-        return load_tokenizers(folder)
-    if targets is None:
-        source = target = Tokenizer.train(config, sources)
-    elif config.joint:
-        source = target = Tokenizer.train(config, [*sources, *targets])
-    else:
-        source, target = Tokenizer.train(config, sources), Tokenizer.train(config, targets)
-    folder.mkdir(parents=True, exist_ok=True)
-    save_tokenizers(folder, source, target)
-    (folder / "complete").touch()  # a run killed before this trains them anew
-    return source, target
 
 
 def build_trainer(config: TrainConfig, folder: Path, callbacks: list[Callback]) -> Trainer:

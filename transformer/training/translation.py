@@ -40,8 +40,16 @@ class TranslationTask(Task):
         self._outputs: dict[int, str] = {}
 
     def loss(self, batch: TranslationBatch) -> LossSum:
-        memory_BSD = self.model.encode(batch.source_BS, batch.source_mask_BS).memory_BSD
-        decoded = self.model.decode(batch.target_BT, memory_BSD, batch.source_mask_BS)
+        source_segments_BS, target_segments_BT = batch.source_segments_BS, batch.target_segments_BT
+        mask_BS = batch.source_mask_BS if source_segments_BS is None else None  # segments also tell what is padding
+        memory_BSD = self.model.encode(batch.source_BS, mask_BS, segments_BS=source_segments_BS).memory_BSD
+        decoded = self.model.decode(
+            batch.target_BT,
+            memory_BSD,
+            mask_BS,
+            source_segments_BS=source_segments_BS,
+            target_segments_BT=target_segments_BT,
+        )
         smoothing = self.config.label_smoothing if self.training else 0.0
         return cross_entropy(
             decoded.hidden_BTD,

@@ -1,0 +1,88 @@
+"""Splits of data sets on the Hugging Face hub, or of local folders in its layout, through ``datasets``."""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import datasets
+
+from transformer.data.document_config import HubTextConfig
+from transformer.data.pair_config import HubPairsConfig
+from transformer.data.readers import text_at
+from transformer.data.rows import Row, Shard
+
+LoadedT = TypeVar("LoadedT")
+
+
+def hub_shard(config: HubPairsConfig | HubTextConfig, split: str, fields: Sequence[str], *, streaming: bool) -> Shard:
+    """A split as one shard.
+
+    Args:
+        config: which data set.
+        split: which part of it.
+        fields: where the texts are; a dot steps into a nested object.
+        streaming: read the files as they are, without the copy that ``datasets`` keeps otherwise.
+
+    Raises:
+        ValueError: The data set or the split cannot be loaded, or has no such text field.
+    """
+    where = f"row {{}} of {split!r} of {config.dataset!r}"
+    if streaming:
+        stream = _loaded(config, split, partial(datasets.load_dataset, streaming=True))
+        identity = f"hub stream {config.dataset} {config.subset} {config.revision} {split} {list(fields)}"
+        return Shard(partial(_stream_rows, stream, tuple(fields), where), None, where, 0, identity)
+    table = _text_columns(_loaded(config, split, datasets.load_dataset), fields, config.dataset)
+    identity = f"hub {table._fingerprint} {list(fields)}"
+    return Shard(partial(_table_rows, table), partial(len, table), where, 0, identity)
+
+
+def _loaded(config: HubPairsConfig | HubTextConfig, split: str, load: Callable[..., LoadedT]) -> LoadedT:
+    name = config.dataset
+    if config.revision is not None and Path(name).is_dir():
+        raise ValueError(f"`revision` has no meaning for a local folder, but `dataset` is the folder {name!r}.")
+    try:
+        return load(name, config.subset, split=split, revision=config.revision)
+    except ConnectionError as error:
+        raise ValueError(
+            f"The data set {name!r} is no local folder, and the Hugging Face hub cannot be reached: "
+            f"{_first_line(error)}"
+        ) from error
+    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+        raise ValueError(
+            f"The split {split!r} of the data set {name!r} cannot be loaded: {_first_line(error)}"
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".") + "."
+
+
+def _text_columns(table: datasets.Dataset, fields: Sequence[str], where: str) -> datasets.Dataset:
+    flat = table.flatten()
+    for name in fields:
+        if name not in flat.column_names:
+            raise ValueError(f"{where!r} has no field {name!r}; there are {', '.join(map(repr, flat.column_names))}.")
+        feature = flat.features[name]
+        if not isinstance(feature, datasets.Value) or feature.dtype not in ("string", "large_string"):
+            kind = feature.dtype if isinstance(feature, datasets.Value) else type(feature).__name__
+            raise ValueError(f"The field {name!r} of {where!r} must be text, but is {kind}.")
+    return flat.select_columns(list(fields))
+
+
+def _table_rows(table: datasets.Dataset, skip: int = 0) -> Iterator[Row]:
+    names = table.column_names
+    for start in range(skip, len(table), 1000):
+        batch = table[start : start + 1000]
+        yield from zip(*(batch[name] for name in names), strict=True)
+
+
+def _stream_rows(
+    stream: datasets.IterableDataset, fields: tuple[str, ...], where: str, skip: int = 0
+) -> Iterator[Row | ValueError]:
+    record: dict[str, Any]
+    for number, record in enumerate(stream.skip(skip), start=skip):
+        try:
+            yield tuple(text_at(record, field, where.replace("{}", str(number))) for field in fields)
+        except ValueError as error:
+            yield error

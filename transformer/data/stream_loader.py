@@ -1,0 +1,134 @@
+"""The loader of a run that streams: batches made of pools, from any position."""
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+from torch.utils.data import DataLoader
+
+from transformer.data.loading import as_it_is, check_same_data
+from transformer.data.streaming import Cursor, Pool, PoolStream
+
+log = logging.getLogger(__name__)
+
+MAX_EMPTY_POOLS = 100
+
+
+class PoolBatches(NamedTuple):
+    """The batches of a pool, and how many rows were left out of it for what reason.
+
+    Attributes:
+        plans: what each batch is made of.
+        make: makes a batch of a plan.
+        num_rows: rows that were read.
+        dropped: number of rows by reason.
+    """
+
+    plans: list[Any]
+    make: Callable[[Any], Any]
+    num_rows: int
+    dropped: Mapping[str, int]
+
+
+class StreamLoader:
+    """Yields the batches of the pools of a stream; its state is the pool and the number of its batches taken.
+
+    Any number of workers may resume the run of any other. Rows left out are counted in the log: at the first one, and
+    whenever their number has doubled.
+
+    Args:
+        stream: gives pools.
+        open_pool: turns a pool into its batches, in their order.
+        num_batches: length of the run.
+        identity: changes when the files do; a run is not resumed with others.
+        num_workers: processes that read, filter and cut texts into subwords.
+        pin_memory: put batches where a GPU fetches them fastest.
+    """
+
+    def __init__(
+        self,
+        stream: PoolStream,
+        open_pool: Callable[[Pool], PoolBatches],
+        num_batches: int,
+        *,
+        identity: str,
+        num_workers: int,
+        pin_memory: bool,
+    ) -> None:
+        self.stream, self.open_pool, self.num_batches = stream, open_pool, num_batches
+        self.identity, self.num_workers, self.pin_memory = identity, num_workers, pin_memory
+        self.taken = 0
+        self._pool: tuple[int, tuple[Cursor, ...]] = stream.start
+        self._taken_of_pool = 0
+        self._num_rows, self._dropped, self._reported = 0, Counter[str](), 0
+
+    def __len__(self) -> int:
+        return self.num_batches
+
+    def __iter__(self) -> Iterator[Any]:
+        self.stream.start = self._pool
+        skip, num_empty = self._taken_of_pool, 0
+        loader: DataLoader[Pool] = DataLoader(
+            self.stream,
+            batch_size=None,
+            collate_fn=as_it_is,
+            num_workers=self.num_workers,
+            prefetch_factor=1 if self.num_workers else None,
+        )
+        pools = iter(loader)
+        while self.taken < self.num_batches:
+            pool = next(pools)
+            if isinstance(pool.content, ValueError):
+                raise pool.content
+            self._pool, self._taken_of_pool = (pool.number, pool.cursors), skip
+            batches = self.open_pool(pool)
+            self._count(batches)
+            num_empty = 0 if batches.plans else num_empty + 1
+            if num_empty == MAX_EMPTY_POOLS:
+                raise ValueError(f"no training example is left: {self._summary()}.")
+            for plan in batches.plans[skip:]:
+                if self.taken == self.num_batches:
+                    break
+                batch = batches.make(plan)
+                self.taken += 1
+                self._taken_of_pool += 1
+                yield _pinned(batch) if self.pin_memory else batch
+            skip = 0
+
+    def _count(self, batches: PoolBatches) -> None:
+        self._num_rows += batches.num_rows
+        self._dropped.update(batches.dropped)
+        if self._dropped.total() >= max(1, 2 * self._reported):
+            self._reported = self._dropped.total()
+            log.warning("%s.", self._summary())
+
+    def _summary(self) -> str:
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in self._dropped.most_common())
+        return f"of {self._num_rows:,} training examples read so far, left out: {reasons}"
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the run is."""
+        number, cursors = self._pool
+        return {
+            "taken": self.taken,
+            "pool": number,
+            "cursors": [list(cursor) for cursor in cursors],
+            "taken_of_pool": self._taken_of_pool,
+            "identity": self.identity,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Go on there.
+
+        Raises:
+            ValueError: The files are others than those that the state is of.
+        """
+        check_same_data(state["identity"], self.identity)
+        self.taken, self._taken_of_pool = state["taken"], state["taken_of_pool"]
+        self._pool = state["pool"], tuple(tuple(cursor) for cursor in state["cursors"])
+
+
+def _pinned(batch: Any) -> Any:
+    """A batch in pinned memory; its fields are tensors or None."""
+    return type(batch)(*(None if field is None else field.pin_memory() for field in batch))

@@ -1,0 +1,189 @@
+"""Everything a translation run needs of its data: tokenizers, batches, validation texts and a report."""
+
+import logging
+from functools import partial
+from typing import NamedTuple
+
+import numpy as np
+
+from transformer.data.arrow import IntArray
+from transformer.data.batching_config import BatchingConfig, PreparationConfig
+from transformer.data.buckets import Batches, LengthBucketBatches, batches_by_length
+from transformer.data.config import TranslationDataConfig
+from transformer.data.datamodule import MappedTraining, RunData, StreamedTraining
+from transformer.data.mixing import Epochs
+from transformer.data.packing import PackedBatches
+from transformer.data.pairs import CorpusPairs, FittedPairs, MemoryPairs, PairExamples, Pairs, PairTokenizers
+from transformer.data.preparation import Preparation, RunLimits, merge_dropout, report_of
+from transformer.data.prepare import Progress, read_all
+from transformer.data.report import PreparationReport
+from transformer.data.rows import Split
+from transformer.data.sources import open_source, pair_corpora
+from transformer.data.stream_pairs import PairPools
+from transformer.data.tokenizer_config import TokenizerConfig
+
+log = logging.getLogger(__name__)
+
+
+class TaggedPairs(NamedTuple):
+    """A validation or test split: texts, and the tag that stands before each source, or None."""
+
+    rows: list[tuple[str, ...]]
+    tags: list[str | None]
+
+
+class TranslationSetup(NamedTuple):
+    """What a run works with; there is no report on a stream."""
+
+    data: RunData
+    tokenizers: PairTokenizers
+    validation: TaggedPairs
+    report: PreparationReport | None
+
+
+def read_pairs(config: TranslationDataConfig, split: Split) -> TaggedPairs | None:
+    """The pairs of a split in memory, or None if no corpus has such a split.
+
+    Raises:
+        ValueError: a file or a row cannot be read, or a side is missing.
+    """
+    rows: list[tuple[str, ...]] = []
+    tags: list[str | None] = []
+    for name, corpus in pair_corpora(config).items():
+        source = open_source(name, corpus, split)
+        if source is not None:
+            found = read_all(source)
+            rows += found
+            tags += [corpus.tag] * len(found)
+    return TaggedPairs(rows, tags) if rows else None
+
+
+def prepare_translation(
+    data: TranslationDataConfig,
+    tokenizer: TokenizerConfig,
+    batching: BatchingConfig,
+    preparation: PreparationConfig,
+    limits: RunLimits,
+    *,
+    stored: PairTokenizers | None,
+    progress: Progress,
+) -> TranslationSetup:
+    """Read, filter and cut a corpus, or find it in the cache.
+
+    Args:
+        data, tokenizer, batching, preparation: the settings.
+        limits: of the run and its model.
+        stored: the tokenizers of a run that goes on, instead of new ones.
+        progress: told how far it is.
+
+    Raises:
+        ValueError: data or settings do not fit, before anything is trained.
+    """
+    if batching.packing and batching.max_tokens_per_batch < limits.max_length:
+        raise ValueError(
+            f"`batching.packing` makes rows of the model's `max_length` ({limits.max_length}), but "
+            f"`batching.max_tokens_per_batch` is only {batching.max_tokens_per_batch}."
+        )
+    validation = read_pairs(data, "validation")
+    if validation is None:
+        raise ValueError("`data` must have a validation split, but has none.")
+    corpora = Preparation(data, pair_corpora(data), preparation, progress)
+    training: MappedTraining | StreamedTraining
+    if preparation.streaming:
+        tokenizers = stored or corpora.tokenizers(tokenizer, _tags(data), None)
+        training, report = _streamed(data, corpora, tokenizer, tokenizers, batching, limits), None
+    else:
+        texts = corpora.texts()
+        tokenizers = stored or corpora.tokenizers(tokenizer, _tags(data), texts)
+        encoded = corpora.ids(texts, tokenizers, mark_documents=False)
+        report = report_of(texts, encoded)
+        tags = [corpus.tag for corpus in pair_corpora(data).values()]
+        pairs = CorpusPairs(encoded, tags, tokenizers, dropout=merge_dropout(tokenizer))
+        training = _mapped(pairs, corpora, batching, limits)
+    validation_pairs, batches = _validation(validation, tokenizers, batching, limits)
+    run_data = RunData(
+        training,
+        PairExamples(validation_pairs, tokenizers),
+        batches,
+        seed=limits.seed,
+        num_workers=batching.num_workers,
+        max_batches=limits.max_batches,
+        max_epochs=limits.max_epochs,
+    )
+    return TranslationSetup(run_data, tokenizers, validation, report)
+
+
+def _tags(data: TranslationDataConfig) -> list[str]:
+    return list(dict.fromkeys(corpus.tag for corpus in pair_corpora(data).values() if corpus.tag is not None))
+
+
+def _limit(limits: RunLimits, batching: BatchingConfig) -> tuple[int, str]:
+    """Tokens of a training side at most, and what that limit is called."""
+    if batching.max_tokens_per_batch < limits.max_length:
+        budget = batching.max_tokens_per_batch
+        return budget, f"a whole batch, `max_tokens_per_batch` ({budget} tokens)"
+    return limits.max_length, f"`max_length` ({limits.max_length} tokens)"
+
+
+def _mapped(pairs: CorpusPairs, corpora: Preparation, batching: BatchingConfig, limits: RunLimits) -> MappedTraining:
+    limit, limit_name = _limit(limits, batching)
+    fitted = FittedPairs(pairs, limit, ("training", limit_name), batching.over_long or "skip")
+    sizes = np.bincount(pairs.corpus_of(fitted.numbers), minlength=len(pairs.corpora)).tolist()
+    epochs = Epochs(sizes, corpora.shares(sizes), limits.seed, fitted.numbers)
+    examples = PairExamples(
+        fitted,
+        pairs.tokenizers,
+        sampling_seed=limits.seed if pairs.dropout > 0 else None,
+        packed_width=limits.max_length if batching.packing else None,
+    )
+    batches = partial(_batches, fitted.lengths_N2, epochs, batching, limits)
+    return MappedTraining(examples, batches, "-".join(corpus.checksum for corpus in pairs.corpora))
+
+
+def _batches(lengths_N2: IntArray, epochs: Epochs, batching: BatchingConfig, limits: RunLimits, ranks: int) -> Batches:
+    if batching.packing:
+        rows = batching.max_tokens_per_batch // limits.max_length
+        return PackedBatches(
+            lengths_N2, capacity=limits.max_length, rows=rows, seed=limits.seed, ranks=ranks, epochs=epochs
+        )
+    return LengthBucketBatches(lengths_N2, batching.max_tokens_per_batch, epochs, seed=limits.seed, ranks=ranks)
+
+
+def _streamed(
+    data: TranslationDataConfig,
+    corpora: Preparation,
+    tokenizer: TokenizerConfig,
+    tokenizers: PairTokenizers,
+    batching: BatchingConfig,
+    limits: RunLimits,
+) -> StreamedTraining:
+    shares = corpora.shares([source.num_rows() for source in corpora.sources])  # compares parallel files, too
+    pools = PairPools(
+        corpora.sources,
+        list(pair_corpora(data).values()),
+        tokenizers,
+        batching,
+        limit=_limit(limits, batching)[0],
+        width=limits.max_length,
+        dropout=merge_dropout(tokenizer),
+        seed=limits.seed,
+    )
+    size, identity = corpora.config.buffer_size, corpora.identity(tokenizers)
+    return StreamedTraining(corpora.sources, shares, size, pools.prepare, pools.open, identity)
+
+
+def _validation(
+    validation: TaggedPairs, tokenizers: PairTokenizers, batching: BatchingConfig, limits: RunLimits
+) -> tuple[Pairs, list[list[int]]]:
+    """The validation pairs, cut to the model's length but all there, and their batches."""
+    pairs = MemoryPairs.encode(validation.rows, validation.tags, tokenizers)
+    name = f"`max_length` ({limits.max_length} tokens)"
+    fitted = FittedPairs(pairs, limits.max_length, ("validation", name), "truncate")
+    longest_N, budget = fitted.lengths_N2.max(axis=1), batching.max_tokens_per_batch
+    if longest_N.max() > budget:
+        log.warning(
+            "validation pair %d has %d tokens, more than `max_tokens_per_batch` (%d): such pairs make batches of one.",
+            int(longest_N.argmax()) + 1, int(longest_N.max()), budget,
+        )  # fmt: skip
+    order = np.lexsort(fitted.lengths_N2.T)
+    return fitted, [order[batch].tolist() for batch in batches_by_length(fitted.lengths_N2[order], budget)]

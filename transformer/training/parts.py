@@ -1,0 +1,114 @@
+"""From settings to what a run trains: its data, its tokenizers, its model with its task."""
+
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+
+from transformer.bundle import build_model
+from transformer.data.config import TextDataConfig, TranslationDataConfig
+from transformer.data.datamodule import RunData
+from transformer.data.document_config import TextCorpusConfig
+from transformer.data.pairs import PairTokenizers
+from transformer.data.preparation import RunLimits
+from transformer.data.prepare import Progress
+from transformer.data.report import PreparationReport
+from transformer.data.text_data import prepare_text
+from transformer.data.tokenizer_config import FileTokenizerConfig
+from transformer.data.tokenizer_files import load_tokenizers, save_tokenizers
+from transformer.data.translation_data import prepare_translation
+from transformer.models.decoder_only import DecoderOnly
+from transformer.models.encoder_decoder import EncoderDecoder
+from transformer.training.config import TrainConfig
+from transformer.training.language_model import LanguageModelTask
+from transformer.training.task import Task
+from transformer.training.translation import TranslationTask
+
+TOKENIZERS, COMPLETE = "tokenizers", "complete"
+
+
+class RunParts(NamedTuple):
+    """What a trainer needs, the tokenizers, and how the training set was made (None for a stream)."""
+
+    task: Task
+    data: RunData
+    tokenizers: PairTokenizers
+    report: PreparationReport | None
+
+
+def build_parts(config: TrainConfig, folder: Path, progress: Progress) -> RunParts:
+    """Prepare the corpus, learn the tokenizers (or load those that an earlier start left there), make the model.
+
+    The model's initial weights depend on ``config.seed`` alone.
+
+    Args:
+        config: the run's settings.
+        folder: the run's own.
+        progress: told how far preparation is.
+    """
+    if isinstance(config.data, TextCorpusConfig):
+        return _language_model_parts(config, config.data, folder, progress)
+    return _translation_parts(config, config.data, folder, progress)
+
+
+def _translation_parts(config: TrainConfig, data: TranslationDataConfig, folder: Path, progress: Progress) -> RunParts:
+    setup = prepare_translation(
+        data,
+        config.tokenizer,
+        config.batching,
+        config.preparation,
+        run_limits(config),
+        stored=_stored(config, folder),
+        progress=progress,
+    )
+    _store(setup.tokenizers, folder)
+    torch.manual_seed(config.seed)
+    model = build_model(config.model, *setup.tokenizers)
+    assert isinstance(model, EncoderDecoder)
+    pairs = [(source, target) for source, target in setup.validation.rows]
+    task = TranslationTask(config, model, setup.tokenizers.target, pairs)
+    return RunParts(task, setup.data, setup.tokenizers, setup.report)
+
+
+def _language_model_parts(config: TrainConfig, data: TextDataConfig, folder: Path, progress: Progress) -> RunParts:
+    stored = _stored(config, folder)
+    setup = prepare_text(
+        data,
+        config.tokenizer,
+        config.batching,
+        config.preparation,
+        run_limits(config),
+        stored=None if stored is None else stored.source,
+        progress=progress,
+    )
+    tokenizers = PairTokenizers(setup.tokenizer, setup.tokenizer)
+    _store(tokenizers, folder)
+    torch.manual_seed(config.seed)
+    model = build_model(config.model, *tokenizers)
+    assert isinstance(model, DecoderOnly)
+    task = LanguageModelTask(config, model, setup.tokenizer, setup.validation, setup.num_scored)
+    return RunParts(task, setup.data, tokenizers, setup.report)
+
+
+def run_limits(config: TrainConfig) -> RunLimits:
+    """How long the run is, and what its model takes."""
+    steps, accumulation = config.trainer.max_steps, config.trainer.accumulate_grad_batches
+    max_batches = None if steps is None else steps * accumulation
+    return RunLimits(config.model.max_length, config.seed, max_batches, config.trainer.max_epochs)
+
+
+def _stored(config: TrainConfig, folder: Path) -> PairTokenizers | None:
+    """The tokenizers that an earlier start of this run left."""
+    if not (folder / TOKENIZERS / COMPLETE).exists():
+        return None
+    special = config.tokenizer.special_tokens if isinstance(config.tokenizer, FileTokenizerConfig) else None
+    return load_tokenizers(folder / TOKENIZERS, special)
+
+
+def _store(tokenizers: PairTokenizers, folder: Path) -> None:
+    target = folder / TOKENIZERS
+    if (target / COMPLETE).exists():
+        return
+    target.mkdir(parents=True, exist_ok=True)
+    save_tokenizers(target, *tokenizers)
+    (target / COMPLETE).touch()  # a run killed before this comes by them anew
