@@ -3,13 +3,15 @@
 import logging
 import unicodedata
 from pathlib import Path
+from typing import Any
 
 import pytest
 import tokenizers
 from tokenizers import models, processors
 
 from transformer.data.tokenizer import Tokenizer
-from transformer.data.tokenizer_config import BpeConfig, ByteConfig, UnigramConfig
+from transformer.data.tokenizer_config import BpeConfig, ByteConfig, CharConfig, UnigramConfig, WordPieceConfig
+from transformer.data.tokenizer_training import TrainedConfig
 
 ASCII_TEXTS = ["Only plain letters here, 123 digits and some ./ signs.", "Another plain sentence."] * 20
 ROUND_TRIP = [
@@ -25,20 +27,25 @@ ROUND_TRIP = [
 ]
 
 
-@pytest.mark.parametrize("text", ROUND_TRIP)
-@pytest.mark.parametrize("make", [BpeConfig, UnigramConfig])
-def test_TOK_01_round_trip(make: type[BpeConfig] | type[UnigramConfig], text: str) -> None:
-    for form in ("none", "nfc", "nfkc"):
-        tokenizer = Tokenizer.train(make(vocab_size=300, normalization=form), ASCII_TEXTS)
+KINDS: dict[str, tuple[type[TrainedConfig], dict[str, Any]]] = {
+    "bpe": (BpeConfig, {"vocab_size": 300}),
+    "bpe of characters": (BpeConfig, {"vocab_size": 300, "units": "characters"}),
+    "unigram": (UnigramConfig, {"vocab_size": 300}),
+    "wordpiece": (WordPieceConfig, {"vocab_size": 540}),
+    "char with bytes": (CharConfig, {"byte_fallback": True}),
+    "byte": (ByteConfig, {}),
+}
+
+
+@pytest.mark.parametrize("form", ["none", "nfc", "nfkc"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_TOK_01_round_trip(kind: str, form: str) -> None:
+    make, settings = KINDS[kind]
+    tokenizer = Tokenizer.train(make(**settings, normalization=form), ASCII_TEXTS)
+    for text in ROUND_TRIP:
         ids = tokenizer.encode(text)
         assert tokenizer.decode(ids) == (text if form == "none" else unicodedata.normalize(form.upper(), text))
         assert tokenizer.unk_id not in ids
-
-
-def test_TOK_01_round_trip_of_bytes() -> None:
-    tokenizer = Tokenizer.train(ByteConfig(), [])
-    for text in ROUND_TRIP:
-        assert tokenizer.decode(tokenizer.encode(text)) == text
 
 
 def test_TOK_03_a_template_in_the_file_adds_nothing(tmp_path: Path) -> None:
@@ -56,14 +63,22 @@ def test_TOK_03_a_template_in_the_file_adds_nothing(tmp_path: Path) -> None:
     assert tokenizer.encode_batch(["hallo", "hallo"]) == [[4], [4]]
 
 
-@pytest.mark.parametrize("make", [BpeConfig, UnigramConfig])
+@pytest.mark.parametrize(
+    ("config", "size"),
+    [
+        (BpeConfig(vocab_size=50), 256 + 4),
+        (BpeConfig(vocab_size=50, units="characters"), 256 + 4),
+        (UnigramConfig(vocab_size=50), 256 + 4),
+        (WordPieceConfig(vocab_size=50), 2 * 256 + 4),
+    ],
+)
 def test_TOK_04_b_vocabulary_smaller_than_the_byte_alphabet(
-    make: type[BpeConfig] | type[UnigramConfig], caplog: pytest.LogCaptureFixture
+    config: TrainedConfig, size: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):
-        tokenizer = Tokenizer.train(make(vocab_size=50), ["a b"])
-    assert tokenizer.vocab_size == 256 + 4
-    assert caplog.messages == ["`vocab_size` is 50, but these texts give 260 tokens: that is the size."]
+        tokenizer = Tokenizer.train(config, ["a b"])
+    assert tokenizer.vocab_size == size
+    assert caplog.messages == [f"`vocab_size` is 50, but these texts give {size} tokens: that is the size."]
 
 
 def test_TOK_05_the_ignored_label_is_padding_to_the_decoder(tmp_path: Path) -> None:

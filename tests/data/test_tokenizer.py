@@ -1,6 +1,5 @@
 """Tokenizers: training, special ids, exact texts, files."""
 
-import json
 import logging
 from pathlib import Path
 from random import Random
@@ -143,3 +142,118 @@ def test_unreadable_files_are_named(tmp_path: Path) -> None:
     (tmp_path / "bad.json").write_text("{}")
     with pytest.raises(ValueError, match=r"bad\.json' is not a `tokenizers` JSON file"):
         Tokenizer.load(tmp_path / "bad.json")
+
+
+def test_a_file_with_random_merges_cuts_texts_the_same_way_every_time(tmp_path: Path) -> None:
+    vocabulary = {name: index for index, name in enumerate(["<pad>", "<s>", "</s>", "<unk>", "a", "b", "ab"])}
+    backend = tokenizers.Tokenizer(models.BPE(vocab=vocabulary, merges=[("a", "b")], dropout=0.9))
+    backend.save(str(tmp_path / "t.json"))
+    tokenizer = Tokenizer.load(tmp_path / "t.json")
+    assert {tuple(tokenizer.encode("abab")) for _ in range(50)} == {(6, 6)}
+
+
+def test_fingerprints_are_equal_for_equal_files_alone(tmp_path: Path) -> None:
+    settings = [BpeConfig(vocab_size=270), BpeConfig(vocab_size=271), BpeConfig(vocab_size=270, normalization="nfc")]
+    trained = [Tokenizer.train(config, TEXTS) for config in settings]
+    trained.append(Tokenizer.train(settings[0], TEXTS, ["<2de>"]))
+    prints = [tokenizer.fingerprint() for tokenizer in trained]
+    assert len(set(prints)) == 4
+    assert all(len(fingerprint) == 32 for fingerprint in prints)
+    trained[0].save(tmp_path / "t.json")
+    loaded = Tokenizer.load(tmp_path / "t.json")
+    assert loaded.fingerprint() == Tokenizer.train(settings[0], TEXTS).fingerprint() == prints[0]
+    # What begins and ends a text is no part of the file, but of what the ids mean.
+    swapped = Tokenizer.load(tmp_path / "t.json", SpecialTokens(begin="</s>", end="<s>"))
+    assert swapped.fingerprint() != prints[0]
+
+
+def test_what_a_vocabulary_says_of_itself() -> None:
+    assert [Tokenizer.train(config, TEXTS).kind for config in CONFIGS] == [
+        *("BPE", "BPE", "Unigram", "WordPiece", "BPE", "BPE", "BPE")
+    ]
+    assert Tokenizer.train(ByteConfig(), []).normalization is None
+    assert Tokenizer.train(ByteConfig(normalization="nfkc"), []).normalization == "NFKC"
+
+
+def file_config(path: Path, **settings: object) -> FileTokenizerConfig:
+    return FileTokenizerConfig.from_plain({"name": "file", "path": str(path), **settings})
+
+
+def test_files_of_one_vocabulary_and_of_two(tmp_path: Path) -> None:
+    first = foreign(tmp_path / "first.json", "[PAD]", "[CLS]", "[SEP]", "[UNK]")
+    second = foreign(tmp_path / "second.json", "[PAD]", "[CLS]", "[SEP]", "[MASK]", "[UNK]")
+    names = FOREIGN_NAMES.to_plain()
+    source, target = Tokenizer.from_file_config(file_config(first, special_tokens=names))
+    assert source is target
+    assert source.vocab_size == 6
+    source, target = Tokenizer.from_file_config(
+        file_config(first, target_path=str(second), special_tokens=names), ["<2de>"]
+    )
+    assert (source.vocab_size, target.vocab_size) == (7, 7)
+    assert (source.tags, target.tags) == ({"<2de>": 6}, {"[MASK]": 3})  # tags stand before sources
+    assert (source.encode("a b"), target.encode("a b")) == ([4, 5], [5, 6])
+
+
+def test_tags_that_a_file_lacks_are_added_and_that_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = foreign(tmp_path / "t.json", "<pad>", "<s>", "</s>", "<2en>", "<unk>")
+    with caplog.at_level(logging.INFO):
+        tokenizer, _ = Tokenizer.from_file_config(file_config(path), ["<2de>", "<2en>", "<2fr>"])
+    assert caplog.messages == [f"{path}: tags added to the vocabulary, now 9 tokens: '<2de>', '<2fr>'."]
+    assert tokenizer.tags == {"<2en>": 3, "<2de>": 7, "<2fr>": 8}
+    caplog.clear()
+    with caplog.at_level(logging.INFO):
+        assert Tokenizer.load(path, tags=["<2en>"]).vocab_size == 7
+    assert caplog.messages == []
+
+
+@pytest.mark.parametrize(
+    ("tags", "message"),
+    [
+        (["a"], "The tag 'a' must be a token of its own, but is an ordinary token of the vocabulary"),
+        (["</s>"], "The tag '</s>' must be a token of its own, but is a special token too"),
+        (["<x>", "<x>"], "The tag '<x>' must be a token of its own, but is listed twice"),
+    ],
+)
+def test_clashing_tags_are_refused_for_files(tags: list[str], message: str, tmp_path: Path) -> None:
+    path = foreign(tmp_path / "t.json", "<pad>", "<s>", "</s>", "<unk>")
+    with pytest.raises(ValueError, match=rf"t\.json': {message}"):
+        Tokenizer.load(path, tags=tags)
+
+
+def test_dropout_of_merges_needs_a_file_with_merges(tmp_path: Path) -> None:
+    words = foreign(tmp_path / "words.json", "<pad>", "<s>", "</s>", "<unk>")
+    Tokenizer.from_file_config(file_config(words))
+    merges = tmp_path / "merges.json"
+    Tokenizer.train(BpeConfig(vocab_size=280), TEXTS).save(merges)
+    message = r"words\.json': BPE-dropout needs byte-pair encoding, but this vocabulary is WordLevel\."
+    for settings in ({"path": str(words)}, {"path": str(merges), "target_path": str(words)}):
+        with pytest.raises(ValueError, match=message):
+            Tokenizer.from_file_config(FileTokenizerConfig.from_plain({**settings, "dropout": 0.1}))
+    tokenizer, _ = Tokenizer.from_file_config(file_config(merges, dropout=0.5))
+    ids = tokenizer.encode(TEXTS[0])
+    assert len(tokenizer.sampled(TEXTS[0], 0.5, Random(1))) > len(ids)
+    assert tokenizer.encode(TEXTS[0]) == ids
+
+
+def test_control_tokens_among_the_pieces_of_a_foreign_model_are_not_cut_from_text(tmp_path: Path) -> None:
+    pieces = [("<pad>", 0.0), ("<s>", 0.0), ("</s>", 0.0), ("<unk>", 0.0)]
+    pieces += [(piece, -3.0) for piece in ("▁", "<", "/", "s", ">", "▁a")]
+    backend = tokenizers.Tokenizer(models.Unigram(pieces, unk_id=3))
+    backend.pre_tokenizer = tokenizers.pre_tokenizers.Metaspace()
+    backend.decoder = tokenizers.decoders.Metaspace()
+    backend.add_special_tokens(["<pad>", "<s>", "</s>", "<unk>"])
+    backend.encode_special_tokens = True
+    assert backend.encode("a </s>").tokens == ["▁a", "▁", "</s>"]  # the fault
+    backend.save(str(tmp_path / "t.json"))
+    tokenizer = Tokenizer.load(tmp_path / "t.json")
+    ids = tokenizer.encode("a </s>")
+    assert tokenizer.pieces(ids) == ["▁a", "▁", "<", "/", "s", ">"]
+    assert tokenizer.encode_batch(["a </s>"]) == [ids]
+    assert tokenizer.decode(ids) == "a </s>"
+
+    vocabulary = {name: index for index, name in enumerate(["<pad>", "<s>", "</s>", "<unk>", "<", "/", "s", ">"])}
+    whole = tokenizers.Tokenizer(models.BPE(vocab=vocabulary, merges=[], ignore_merges=True))
+    whole.save(str(tmp_path / "t.json"))
+    tokenizer = Tokenizer.load(tmp_path / "t.json")
+    assert tokenizer.encode("</s>") == [4, 5, 6, 7]
+    assert tokenizer.sampled("</s>", 0, Random(1)) == [4, 5, 6, 7]

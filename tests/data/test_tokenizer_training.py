@@ -22,10 +22,10 @@ from transformer.data.tokenizer_training import TrainedConfig
 TEXTS = [f"the cat number {n} sat on the mat, and the {n + 1} others did not sit there" for n in range(90, 160)]
 SPECIALS = ["<pad>", "<s>", "</s>", "<unk>"]
 MAKERS: dict[str, tuple[type[TrainedConfig], dict[str, Any]]] = {
-    "bpe": (BpeConfig, {"vocab_size": 300}),
+    "bpe": (BpeConfig, {"vocab_size": 280}),
     "bpe_of_characters": (BpeConfig, {"vocab_size": 310, "units": "characters"}),
     "unigram": (UnigramConfig, {"vocab_size": 300}),
-    "wordpiece": (WordPieceConfig, {"vocab_size": 560}),
+    "wordpiece": (WordPieceConfig, {"vocab_size": 540}),
     "char": (CharConfig, {}),
     "char_with_bytes": (CharConfig, {"byte_fallback": True}),
     "byte": (ByteConfig, {}),
@@ -49,9 +49,10 @@ def test_split_digits_makes_every_digit_a_token(kind: str) -> None:
     cut = []
     for split in (True, False):
         tokenizer = Tokenizer.train(config_of(kind, split_digits=split), texts)
-        cut.append(tokenizer.pieces(tokenizer.encode("2021")))
-    assert cut[0] == ["2", "0", "2", "1"]
-    assert len(cut[1]) < 4
+        cut.append(tokenizer.pieces(tokenizer.encode("may of 2021")))
+    assert cut[0][-4:] == ["2", "0", "2", "1"]
+    assert len(cut[1]) < len(cut[0])
+    assert cut[1][-4:] != cut[0][-4:]
 
 
 @pytest.mark.parametrize("kind", ["bpe", "bpe_of_characters", "wordpiece"])
@@ -121,7 +122,7 @@ def test_byte_pair_encoding_by_hand() -> None:
 
 def test_character_pieces_spell_characters_and_others_are_bytes() -> None:
     tokenizer = Tokenizer.train(BpeConfig(vocab_size=268, units="characters"), ["über über", "über"])
-    assert tokenizer.pieces(range(260, 268)) == [" ", "b", "e", "r", "ü", "be", "ber", "über"]
+    assert tokenizer.pieces(range(260, 268)) == [" ", "b", "e", "r", "ü", "be", "übe", "über"]
     assert tokenizer.pieces(tokenizer.encode("über übê")) == ["über", " ", "ü", "b", "<0xC3>", "<0xAA>"]
     assert tokenizer.vocab_size == 268
     assert tokenizer.symbols == {}  # the bytes are ordinary pieces: "<0xC3>" in a text is text
@@ -148,8 +149,8 @@ def test_characters_with_bytes() -> None:
 def test_wordpiece_takes_the_longest_piece_first() -> None:
     tokenizer = Tokenizer.train(WordPieceConfig(vocab_size=519), ["abcd abcd", "abcd"])
     learnt = tokenizer.pieces(range(516, 519))
-    assert learnt == [f"{CONTINUING}bc", f"{CONTINUING}bcd", "Ġa"]
-    assert tokenizer.pieces(tokenizer.encode("abcdbc")) == ["a", f"{CONTINUING}bcd", f"{CONTINUING}bc"]
+    assert learnt == [f"{CONTINUING}bc", f"{CONTINUING}bcd", "abcd"]
+    assert tokenizer.pieces(tokenizer.encode("abcdbc")) == ["abcd", f"{CONTINUING}bc"]
 
 
 def test_wordpiece_has_every_byte_at_the_beginning_and_inside_of_words() -> None:
@@ -189,16 +190,15 @@ def test_tags_are_tokens_of_their_own_that_no_text_gives(kind: str, tmp_path: Pa
 
 @every_kind
 def test_symbols_are_one_token_wherever_they_occur_and_stay_visible(kind: str, tmp_path: Path) -> None:
-    symbols = ("<br>", "<brr>", "two words", "für§", f"{CONTINUING}x")
-    text = "the<br>cat  <brr>two words<br><br>sat für§§ two word " + CONTINUING + "x" + CONTINUING
+    symbols = ("<br>", "<brr>", "two words", "für§", f"{CONTINUING}-x")
+    text = "the<br>cat  <brr>two words<br><br>sat für§§ two word " + CONTINUING + "-x" + CONTINUING
     tokenizer = Tokenizer.train(config_of(kind, user_symbols=symbols), [*TEXTS, text, f"§ {CONTINUING}"] * 3)
     tokenizer.save(tmp_path / "t.json")
     for tok in (tokenizer, Tokenizer.load(tmp_path / "t.json")):
         ids = tok.encode(text)
         pieces = tok.pieces(ids)
-        assert [piece for piece in pieces if piece in symbols] == [
-            *("<br>", "<brr>", "two words", "<br>", "<br>", "für§", f"{CONTINUING}x")
-        ]
+        found = [symbols[0], symbols[1], symbols[2], symbols[0], symbols[0], symbols[3], symbols[4]]
+        assert [piece for piece in pieces if piece in symbols] == found
         assert tok.decode(ids) == text
         assert tok.decode_batch([ids, ids[:2]]) == [text, tok.decode(ids[:2])]
         assert set(tok.symbols) == set(symbols)

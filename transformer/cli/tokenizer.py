@@ -224,7 +224,7 @@ def _print_vocabulary(tokenizer: Tokenizer) -> None:
 def _print_text(tokenizer: Tokenizer, text: str) -> None:
     ids = tokenizer.encode(text)
     pieces = zip(tokenizer.pieces(ids), ids, strict=True)
-    print(f"\n{text!r}: {len(ids)} tokens")
+    print(f"\n{text!r}: {len(ids)} token{'' if len(ids) == 1 else 's'}")
     print("  " + " ".join(f"{piece}:{index}" for piece, index in pieces) if ids else "  no tokens")
     decoded = tokenizer.decode(ids)
     if decoded == text:

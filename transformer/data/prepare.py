@@ -1,4 +1,4 @@
-"""From the files of a corpus to token ids on disk: filtered once, cut into subwords once, found again at the next start."""
+"""From the files of a corpus to token ids on disk: filtered and cut into subwords once, found at the next start."""
 
 import json
 import logging

@@ -190,18 +190,3 @@ def _kind(value: object) -> str:
             return "a truth value"
         case _:
             return "a number"
-
-
-def read_text(path: Path) -> str:
-    """The whole text of a file."""
-    return "".join(files.read_pieces(path))
-
-
-def split_lines(text: str) -> list[str]:
-    """The lines of a text without their ends."""
-    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")]
-
-
-def read_lines(path: Path) -> list[str]:
-    """The lines of a file without their ends."""
-    return split_lines(read_text(path))

@@ -40,7 +40,7 @@ class Ragged(NamedTuple):
 
 
 class PairPool(NamedTuple):
-    """The pairs of a pool that are left, with their numbers (corpus and place), and what was left out for what reason."""
+    """The pairs of a pool that are left, by numbers (corpus and place), and what was left out for what reason."""
 
     numbers: IntArray
     sources: Ragged

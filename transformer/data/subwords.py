@@ -127,8 +127,7 @@ def _merges(model: dict[str, Any]) -> Merges:
     """From two neighbours to the rank of their merge and what they become."""
     vocabulary, prefix = model["vocab"], len(model["continuing_subword_prefix"] or "")
     merges: Merges = {}
-    for rank, merge in enumerate(model["merges"]):
-        left, right = merge.split(" ") if isinstance(merge, str) else merge
+    for rank, (left, right) in enumerate(model["merges"]):
         merges[vocabulary[left], vocabulary[right]] = rank, vocabulary[left + right[prefix:]]
     return merges
 

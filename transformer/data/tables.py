@@ -125,10 +125,9 @@ def read_parquet(path: Path, fields: Sequence[str], skip: int = 0) -> Iterator[R
                 yield row if fault is None else fault
             number += batch.num_rows
             rest -= batch.num_rows
-        if number - 1 != file.metadata.num_rows:  # nothing else protects the footer from a changed byte
-            raise ValueError(
-                f"The file {str(path)!r} must have the {file.metadata.num_rows} rows that it tells, but has {number - 1}."
-            )
+        num_told = file.metadata.num_rows
+        if number - 1 != num_told:  # a footer has no checksum
+            raise ValueError(f"The file {str(path)!r} must have the {num_told} rows it tells of, but has {number - 1}.")
 
 
 def count_parquet_rows(path: Path) -> int:

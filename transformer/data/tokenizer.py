@@ -193,12 +193,12 @@ class Tokenizer:
 
     def encode(self, text: str) -> list[int]:
         """Token ids of `text`, without begin and end."""
-        return self._backend.encode(text, add_special_tokens=False).ids
+        return self._ordinary(self._backend.encode(text, add_special_tokens=False).ids)
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
         """Token ids of each text, without begin and end, computed on all cores."""
         encodings = self._backend.encode_batch_fast(list(texts), add_special_tokens=False)
-        return [encoding.ids for encoding in encodings]
+        return [self._ordinary(encoding.ids) for encoding in encodings]
 
     def sampled(self, text: str, p: float, random: Random) -> list[int]:
         """Token ids of `text` by BPE-dropout: shorter pieces here and there, another time others.
@@ -213,7 +213,7 @@ class Tokenizer:
         """
         if self._bpe_dropout is None:
             self._bpe_dropout = BpeDropout(self._backend)
-        return self._bpe_dropout.sample(text, p, random)
+        return self._ordinary(self._bpe_dropout.sample(text, p, random))
 
     def decode(self, ids: Sequence[int]) -> str:
         """Text of `ids`. Special tokens other than ``<unk>`` and negative ids (padding) are left out.
@@ -235,6 +235,20 @@ class Tokenizer:
         pieces = [self._backend.id_to_token(index) for index in self._checked(ids)]
         assert all(piece is not None for piece in pieces)
         return [piece for piece in pieces if piece is not None]
+
+    def _ordinary(self, ids: list[int]) -> list[int]:
+        """The same ids, with control tokens spelt character by character.
+
+        Such ids come from files of others alone, whose model may hold ``</s>`` among its pieces.
+        """
+        if self._silent.isdisjoint(ids):
+            return ids
+        ordinary: list[int] = []
+        for index in ids:
+            characters = self.pieces([index])[0] if index in self._silent else ""
+            spelt = [token.id for character in characters for token in self._backend.model.tokenize(character)]
+            ordinary += [part for part in spelt if part not in self._silent] if characters else [index]
+        return ordinary
 
     def _text(self, ids: list[int]) -> str:
         if self._verbatim.keys().isdisjoint(ids):
