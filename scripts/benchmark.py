@@ -1,15 +1,23 @@
 """Compare the project's fast paths with what they replace: interleaved in one run, medians, as ratios."""
 
+import itertools
 import statistics
 import time
 from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import torch
 import typer
 from torch import Tensor
 
+from transformer.cli.compose import compose_all, config_folder, parse
+from transformer.data.buckets import BatchPlan
 from transformer.nn.dropout import Dropout
+from transformer.training.config import TrainConfig
+from transformer.training.parts import build_parts
 
 app = typer.Typer(add_completion=False, no_args_is_help=True)
 
@@ -29,6 +37,67 @@ def dropout(
     x = torch.randn(rows, width, requires_grad=True)
     ours, theirs = Dropout(0.1).train(), torch.nn.Dropout(0.1).train()
     compare(lambda: ours(x), "transformer.nn.dropout", lambda: theirs(x), "torch.nn.Dropout", repeats)
+
+
+@app.command()
+def loader(
+    folder: Annotated[
+        Path, typer.Argument(help="Multi30k: train.en.gz, train.de.gz, val.*.gz, test_2016_flickr.*.gz.")
+    ],
+    max_tokens_per_batch: Annotated[
+        int, typer.Option(min=256, help="Padded tokens of a batch, on either side.")
+    ] = 4096,
+    packing: Annotated[bool, typer.Option(help="Pack several pairs into a row.")] = False,
+    steps: Annotated[int, typer.Option(min=3, help="Training steps timed, after two untimed ones.")] = 10,
+) -> None:
+    """Padding of the batches, and how much faster they are made than the tiny Transformer learns from them."""
+    overrides = [
+        "experiment=multi30k_en_de",
+        f"data.folder={folder.resolve()}",
+        f"++batching.max_tokens_per_batch={max_tokens_per_batch}",
+        f"++batching.packing={str(packing).lower()}",
+        "++validation.num_generated=0",
+    ]
+    config = parse(TrainConfig, next(iter(compose_all(config_folder(), "train", overrides, None))))
+    with TemporaryDirectory() as run_folder:
+        parts = build_parts(config, Path(run_folder), lambda what, done, total: None)
+    batches = parts.data.train_batches(ranks=1)
+    examples, orders = parts.data.training.examples, []
+    for epoch in range(3):
+        real, padded, num_tokens, orders_of_epoch = [0, 0], [0, 0], 0, []
+        start = time.perf_counter()
+        for plan in batches.epoch(epoch):
+            batch = examples[BatchPlan(epoch, plan)]
+            num_tokens += batch.labels_BT.numel()
+            orders_of_epoch.append(batch.index_B)
+            for side, mask in enumerate((batch.source_mask_BS, batch.scored_BT)):
+                real[side] += int(mask.sum())
+                padded[side] += mask.numel()
+        seconds = time.perf_counter() - start
+        order = torch.cat(orders_of_epoch)
+        orders.append(order)
+        assert len(order.unique()) == len(order), "an example came twice"
+        loaded = real[1] / seconds
+        print(
+            f"epoch {epoch}: {len(orders_of_epoch)} batches, padding {1 - real[0] / padded[0]:.2%} of source and "
+            f"{1 - real[1] / padded[1]:.2%} of target positions, {loaded:,.0f} target tokens/s"
+        )
+    assert not any(torch.equal(one, two) for one, two in pairwise(orders)), "two epochs have the same order"
+    model = parts.task.model.train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, fused=True)
+    rates = []
+    for step, plan in enumerate(itertools.islice(batches.epoch(0), steps + 2)):
+        batch = examples[BatchPlan(0, plan)]
+        start = time.perf_counter()
+        sums = parts.task.loss(batch)
+        (sums.loss / sums.num_tokens).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        if step >= 2:
+            rates.append(int(sums.num_tokens) / (time.perf_counter() - start))
+    learnt = statistics.median(rates)
+    print(f"training: {learnt:,.0f} target tokens/s (median of {steps} steps, {torch.get_num_threads()} threads)")
+    print(f"ratio {loaded / learnt:.0f}")
 
 
 def compare(one: Callable[[], Tensor], one_name: str, two: Callable[[], Tensor], two_name: str, repeats: int) -> None:

@@ -15,7 +15,9 @@ def main(
     folder: Annotated[Path, typer.Argument(help="Where train.source, train.target and valid.* are written.")],
     pairs: Annotated[int, typer.Option(min=1, help="Training pairs; 5 million take about 600 MB.")] = 5_000_000,
     validation_pairs: Annotated[int, typer.Option(min=1, help="Validation pairs.")] = 500,
-    mean_words: Annotated[float, typer.Option(min=1.0, help="Words of a source on average, Poisson distributed.")] = 10.0,
+    mean_words: Annotated[
+        float, typer.Option(min=1.0, help="Words of a source on average, Poisson distributed.")
+    ] = 10.0,
     seed: Annotated[int, typer.Option(min=0, help="Same options, same files, byte for byte.")] = 1,
 ) -> None:
     """Sources of made-up words with Zipf's frequencies; a target has the translation of each word, in reverse order."""

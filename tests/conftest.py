@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,7 +17,11 @@ if TYPE_CHECKING:  # imported where they are used, so that tests without tensors
     from torch import Tensor
 
     from transformer.bundle import Bundle
-
+    from transformer.data.batching_config import BatchingConfig
+    from transformer.data.config import TextDataConfig, TranslationDataConfig
+    from transformer.data.report import CorpusReport
+    from transformer.data.tokenizer import Tokenizer
+    from transformer.data.translation_data import TranslationSetup
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzäöüß .0123456789EHKL"
 
@@ -27,6 +33,19 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
         if not torch.cuda.is_available():
             pytest.skip("needs a CUDA device")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _caches_of_their_own(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """No test reads or writes the user's caches, neither here nor in a process that it starts."""
+    folder = tmp_path_factory.mktemp("caches")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(folder))
+        for name in ("HF_HOME", "HF_DATASETS_CACHE"):
+            patch.delenv(name, raising=False)
+        if "datasets" in sys.modules:  # it was told at its import, when the tests were collected
+            patch.setattr(sys.modules["datasets"].config, "HF_DATASETS_CACHE", folder / "huggingface" / "datasets")
+        yield
 
 
 class TableModel:
@@ -115,6 +134,45 @@ def tiny_bundle() -> Callable[..., Bundle]:
             for parameter in built.parameters():
                 parameter += 0.2 * torch.randn_like(parameter)
         return Bundle(config, built.eval(), tokenizer, tokenizer)
+
+    return make
+
+
+@pytest.fixture
+def training_rows(tmp_path: Path) -> Callable[..., tuple[list[tuple[str, ...]], CorpusReport]]:
+    """Read the training rows of a single corpus that its filters keep, and the report on the others."""
+    from transformer.data.cache import Cache
+    from transformer.data.prepare import prepare_texts
+    from transformer.data.sources import open_source
+
+    def read(config: TranslationDataConfig | TextDataConfig) -> tuple[list[tuple[str, ...]], CorpusReport]:
+        source = open_source("corpus", config, "train")
+        texts = prepare_texts(source, config, Cache(tmp_path / "cache"), lambda what, done, total: None)
+        return [texts.table.texts(row) for row in range(len(texts.table))], texts.report
+
+    return read
+
+
+@pytest.fixture
+def translation_setup(tmp_path: Path) -> Callable[..., TranslationSetup]:
+    """Make what a run of one epoch needs of pairs, which are its training and its validation pairs."""
+    from transformer.data.batching_config import PreparationConfig
+    from transformer.data.pair_config import JsonlConfig
+    from transformer.data.pairs import PairTokenizers
+    from transformer.data.preparation import RunLimits
+    from transformer.data.tokenizer_config import ByteConfig
+    from transformer.data.translation_data import prepare_translation
+
+    def make(pairs: Sequence[tuple[str, str]], tokenizer: Tokenizer, batching: BatchingConfig,
+             max_length: int) -> TranslationSetup:  # fmt: skip
+        lines = [json.dumps({"source": source, "target": target}) + "\n" for source, target in pairs]
+        (tmp_path / "pairs.jsonl").write_text("".join(lines), encoding="utf-8")
+        data = JsonlConfig(folder=str(tmp_path), train="pairs.jsonl", validation="pairs.jsonl")
+        limits = RunLimits(max_length, seed=1, max_batches=None, max_epochs=1)
+        stored = PairTokenizers(tokenizer, tokenizer)
+        return prepare_translation(
+            data, ByteConfig(), batching, PreparationConfig(), limits, stored=stored, progress=lambda *_: None
+        )
 
     return make
 

@@ -7,56 +7,81 @@ import pytest
 import torch
 from torch.utils.data import Dataset
 
-from transformer.data.batching import (
-    FixedBatches,
-    LengthBucketBatches,
-    RunSampler,
-    batches_by_length,
-    collate_translation,
-    shift_targets,
-)
+from transformer.data.batching import collate_translation, shift_targets
 from transformer.data.batching_config import BatchingConfig
-from transformer.data.datamodule import TranslationData
+from transformer.data.buckets import BatchPlan, FixedBatches, LengthBucketBatches, RunSampler, batches_by_length
 from transformer.data.loading import ResumableLoader
+from transformer.data.mixing import Epochs
 
 # DATA-07: lengths with the end token.
 LENGTHS = np.array([[3], [12], [4], [5]])
+
+
+def _buckets(lengths, max_tokens, seed=1):
+    return LengthBucketBatches(lengths, max_tokens, Epochs([len(lengths)], None, seed), seed=seed, ranks=1)
+
+
+def _sorted(batches):
+    return sorted(sorted(batch.tolist()) for batch in batches)
 
 
 def test_DATA_07_sorted_filling_with_a_budget_of_ten():
     order = np.argsort(LENGTHS[:, 0])
     batches = [LENGTHS[order][batch, 0].tolist() for batch in batches_by_length(LENGTHS[order], 10)]
     assert batches == [[3, 4], [5], [12]]
-    for epoch in LengthBucketBatches(LENGTHS, 10, seed=1, ranks=1), LengthBucketBatches(LENGTHS, 10, seed=2, ranks=1):
-        assert sorted(map(sorted, epoch.epoch(0))) == [[0, 2], [1], [3]]
+    for seed in (1, 2):
+        assert _sorted(_buckets(LENGTHS, 10, seed).epoch(0)) == [[0, 2], [1], [3]]
 
 
 def test_DATA_07_a_budget_below_every_sentence_makes_singles():
     order = np.argsort(LENGTHS[:, 0])
     batches = [LENGTHS[order][batch, 0].tolist() for batch in batches_by_length(LENGTHS[order], 2)]
     assert batches == [[3], [4], [5], [12]]
-    buckets = LengthBucketBatches(LENGTHS, 2, seed=1, ranks=1)
-    assert buckets.num_batches == 4
-    assert sorted(buckets.epoch(0)) == [[0], [1], [2], [3]]
+    buckets = _buckets(LENGTHS, 2)
+    assert buckets.num_batches(0) == 4
+    assert _sorted(buckets.epoch(0)) == [[0], [1], [2], [3]]
 
 
-def test_DATA_07_training_and_validation_announce_a_sentence_above_the_budget(tiny_bundle, caplog):
-    import datasets
+PAIRS = [("aa", "bb"), ("a" * 11, "b" * 11), ("aaa", "bbb"), ("aaaa", "bbbb")]
+IN_VALIDATION = (
+    "validation pair 2 has 12 tokens, more than `max_tokens_per_batch` (10): such pairs make batches of one."
+)
 
+
+@pytest.mark.parametrize(
+    ("over_long", "done", "training", "longest"),
+    [
+        (None, "left out", [[0, 2], [3]], 5),
+        ("skip", "left out", [[0, 2], [3]], 5),
+        ("truncate", "cut", [[0, 2], [1], [3]], 10),
+    ],
+)
+def test_DATA_07_training_and_validation_announce_a_sentence_above_the_budget(
+    tiny_bundle, translation_setup, caplog, over_long, done, training, longest
+):
     tokenizer = tiny_bundle("encoder_decoder").target_tokenizer
-    pairs = datasets.Dataset.from_dict({"source": ["aa", "a" * 11, "aaa", "aaaa"], "target": ["b"] * 4})
-    data = TranslationData(
-        pairs, pairs, tokenizer, tokenizer, BatchingConfig(max_tokens_per_batch=10), max_length=24, seed=1, max_epochs=1
-    )
+    data = translation_setup(PAIRS, tokenizer, BatchingConfig(max_tokens_per_batch=10, over_long=over_long), 24).data
     assert caplog.messages == [
-        f"{split} pair 2 has 12 tokens, more than `max_tokens_per_batch` (10): such pairs make batches of one."
-        for split in ("training", "validation")
+        "1 of 4 training pairs are longer than a whole batch, `max_tokens_per_batch` (10 tokens), the first is number "
+        f"2 of those kept so far, with 12 tokens; they are {done}.",
+        IN_VALIDATION,
     ]
-    expected = [[0, 2], [1], [3]]
-    assert sorted(map(sorted, data.train_batches(1).epoch(0))) == expected
-    assert sorted(map(sorted, data.validation_batches().epoch(0))) == expected
-    for loader in (data.train_dataloader(), data.val_dataloader()):
-        assert sorted(sorted(batch.index_B.tolist()) for batch in loader) == expected
+    assert _sorted(data.train_batches(1).epoch(0)) == training
+    batches = list(data.train_dataloader())
+    assert _sorted(batch.index_B for batch in batches) == training
+    assert max(batch.source_BS.shape[1] for batch in batches) == longest
+    batches = list(data.val_dataloader())
+    assert _sorted(batch.index_B for batch in batches) == [[0, 2], [1], [3]]
+    assert max(batch.source_BS.shape[1] for batch in batches) == 12  # whole
+
+
+def test_DATA_07_a_sentence_above_the_budget_may_be_refused(tiny_bundle, translation_setup):
+    tokenizer = tiny_bundle("encoder_decoder").target_tokenizer
+    message = r"^1 of 4 training pairs .* a whole batch, .* \(10 tokens\), the first is number 2 .*, with 12 tokens\.$"
+    with pytest.raises(ValueError, match=message):
+        translation_setup(PAIRS, tokenizer, BatchingConfig(max_tokens_per_batch=10, over_long="error"), 24)
+    with pytest.raises(ValueError, match=r"^no training pair is within a whole batch, .* \(2 tokens\)\.$"):
+        translation_setup(PAIRS[1:], tokenizer, BatchingConfig(max_tokens_per_batch=2), 24)
 
 
 def test_LOSS_07_targets_are_shifted_once():
@@ -72,17 +97,22 @@ def test_LOSS_07_targets_are_shifted_once():
         assert batch.target_BT[row].tolist().count(1) == 1
         assert batch.labels_BT[row][batch.scored_BT[row]].tolist().count(2) == 1
         assert 2 not in batch.target_BT[row]
-    assert min(int(tensor.min()) for tensor in batch) >= 0
+    assert min(int(tensor.min()) for tensor in batch if tensor is not None) >= 0
 
 
 # CKPT-03: items 0..9, batch 2, seed 1, three epochs of five steps.
 
 
+class _Numbers(Dataset):
+    """The batch of a plan is its examples' numbers."""
+
+    def __getitem__(self, plan: BatchPlan):
+        return torch.as_tensor(plan.examples)
+
+
 def _loader(num_workers):
-    batches = LengthBucketBatches(np.ones((10, 1), dtype=np.int64), 2, seed=1, ranks=1)
-    return ResumableLoader(
-        torch.arange(10), RunSampler(batches, 15), torch.stack, num_workers=num_workers, pin_memory=False
-    )
+    batches = _buckets(np.ones((10, 1), dtype=np.int64), 2)
+    return ResumableLoader(_Numbers(), RunSampler(batches, 15), num_workers=num_workers, pin_memory=False)
 
 
 def _log(loader, steps):
@@ -107,32 +137,31 @@ def test_CKPT_03_data_order_after_resuming(stop, workers, workers_after):
     first = _loader(workers)
     log = _log(first, stop)
     state = first.state_dict()
-    assert state == {"taken": stop}
+    assert state == {"taken": stop, "data_checksum": ""}
     second = _loader(workers_after)
     second.load_state_dict(state)
     log += _log(second, 15 - stop)
     assert log == _log(_loader(0), 15)
-    assert second.state_dict() == {"taken": 15}
+    assert second.state_dict() == {"taken": 15, "data_checksum": ""}
 
 
 # DATA-10: draws in the workers.
 
 
 class _Draws(Dataset):
-    def __len__(self):
-        return 16
+    def __getitem__(self, plan: BatchPlan):
+        return [(int(index), self._draw()) for index in plan.examples]
 
-    def __getitem__(self, index):
-        draws = (np.random.randint(2**32), random.getrandbits(32), int(torch.randint(2**32, ())))
-        return index, draws
+    def _draw(self):
+        return np.random.randint(2**32), random.getrandbits(32), int(torch.randint(2**32, ()))
 
 
 def _two_epochs(num_workers, seed):
     random.seed(seed)
     np.random.seed(seed)
     torch.manual_seed(seed)
-    batches = LengthBucketBatches(np.ones((16, 1), dtype=np.int64), 2, seed=seed, ranks=1)
-    loader = ResumableLoader(_Draws(), RunSampler(batches, 16), list, num_workers=num_workers, pin_memory=False)
+    batches = _buckets(np.ones((16, 1), dtype=np.int64), 2, seed)
+    loader = ResumableLoader(_Draws(), RunSampler(batches, 16), num_workers=num_workers, pin_memory=False)
     items = [item for batch in loader for item in batch]
     return [index for index, _ in items], [draws for _, draws in items]
 
@@ -151,11 +180,6 @@ def test_DATA_10_draws_in_workers():
 
 
 def test_DATA_10_the_test_set_stays_in_order_with_workers():
-    loader = ResumableLoader(
-        torch.arange(8),
-        RunSampler(FixedBatches([[0, 1, 2], [3], [6]]), 3),
-        torch.stack,
-        num_workers=2,
-        pin_memory=False,
-    )
+    batches = FixedBatches([[0, 1, 2], [3], [6]])
+    loader = ResumableLoader(_Numbers(), RunSampler(batches, 3), num_workers=2, pin_memory=False)
     assert [batch.tolist() for batch in loader] == [[0, 1, 2], [3], [6]]

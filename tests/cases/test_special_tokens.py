@@ -4,11 +4,12 @@ import logging
 
 import pytest
 import torch
-from datasets import Dataset
 
 from transformer.data.batching import collate_translation
 from transformer.data.batching_config import BatchingConfig
-from transformer.data.datamodule import TextData, TranslationData, encode_documents
+from transformer.data.buckets import BatchPlan
+from transformer.data.documents import encode_documents
+from transformer.data.text_data import scored_batches
 from transformer.decoding.config import GreedyConfig
 from transformer.inference.generator import Generator
 from transformer.inference.translator import Translator
@@ -27,15 +28,12 @@ def _record(embedding):
     return asked
 
 
-def test_TOK_03_one_start_and_one_end_in_training_batches(tiny_bundle):
+def test_TOK_03_one_start_and_one_end_in_training_batches(tiny_bundle, translation_setup):
     tokenizer = tiny_bundle("encoder_decoder").target_tokenizer
     hallo = tokenizer.encode("hallo")
-    pairs = Dataset.from_dict({"source": ["hallo"], "target": ["hallo"]})
-    data = TranslationData(
-        pairs, pairs, tokenizer, tokenizer, BatchingConfig(max_tokens_per_batch=50), max_length=24, seed=1, max_epochs=1
-    )
-    for split in ("train", "validation"):
-        batch = data.collate([data.examples(split)[0]])
+    data = translation_setup([("hallo", "hallo")], tokenizer, BatchingConfig(max_tokens_per_batch=50), 24).data
+    for loader in (data.train_dataloader(), data.val_dataloader()):
+        [batch] = loader
         assert batch.source_BS.tolist() == [[*hallo, 2]]
         assert batch.target_BT.tolist() == [[1, *hallo]]
         assert batch.labels_BT.tolist() == [[*hallo, 2]]
@@ -80,11 +78,12 @@ def test_TOK_03_a_prompt_begins_as_training_texts_do_and_has_no_end(tiny_bundle)
     bundle = tiny_bundle("decoder_only", mark_documents=True)
     tokenizer = bundle.target_tokenizer
     hallo = tokenizer.encode("hallo")
-    stream = encode_documents(["hallo", "hallo"], tokenizer, mark_documents=True)
-    assert stream.ids.tolist() == [1, *hallo, 2] * 2
-    batching = BatchingConfig(max_tokens_per_batch=24)
-    data = TextData(stream, stream, tokenizer, batching, max_length=6, seed=1, max_epochs=1)
-    assert data.collate([data.examples("validation")[0]]).tokens_BL.tolist() == [[1, *hallo]]
+    documents = encode_documents(["hallo", "hallo"], tokenizer, mark_documents=True)
+    assert documents.ids == [[1, *hallo, 2]] * 2
+    for packing, tokens in ((False, [1, *hallo, 2, 1, *hallo]), (True, [1, *hallo, 1, *hallo])):
+        examples, [parts], _ = scored_batches(documents, tokenizer, length=16, rows=1, packing=packing)
+        batch = examples[BatchPlan(0, parts)]
+        assert batch.tokens_BL[batch.scored_BL].tolist() == tokens
     asked = _record(bundle.model.embedding)
     Generator(bundle).generate(["hallo"], QUICK)
     assert asked[0] == [[1, *hallo]]
@@ -116,16 +115,17 @@ def test_TOK_04_c_sequences_beyond_the_positions(tiny_bundle, caplog, position):
 @pytest.mark.parametrize(
     ("over_long", "done"), [(None, "are left out"), ("skip", "are left out"), ("truncate", "are cut")]
 )
-def test_TOK_04_c_over_long_pairs_in_training_and_validation(tiny_bundle, caplog, over_long, done):
+def test_TOK_04_c_over_long_pairs_in_training_and_validation(tiny_bundle, translation_setup, caplog, over_long, done):
     tokenizer = tiny_bundle("encoder_decoder").target_tokenizer
-    pairs = Dataset.from_dict({"source": ["abc", "a"], "target": ["abc", "abcdefghi"]})
-    batching = BatchingConfig(max_tokens_per_batch=50, over_long=over_long)
+    pairs = [("abc", "abc"), ("a", "abcdefghi")]
     with caplog.at_level(logging.WARNING):
-        data = TranslationData(pairs, pairs, tokenizer, tokenizer, batching, max_length=8, seed=1, max_epochs=1)
+        batching = BatchingConfig(max_tokens_per_batch=50, over_long=over_long)
+        data = translation_setup(pairs, tokenizer, batching, 8).data
     found = "pairs are longer than `max_length` (8 tokens), the first is number 2 of those kept so far, with 10 tokens"
     assert caplog.messages == [f"1 of 2 training {found}; they {done}.", f"1 of 2 validation {found}; they are cut."]
-    assert len(data.examples("train")) == (2 if over_long == "truncate" else 1)
-    assert data.examples("validation").lengths_N2.max() == 8
+    [training], [validation] = data.train_dataloader(), data.val_dataloader()
+    assert sorted(training.index_B.tolist()) == ([0, 1] if over_long == "truncate" else [0])
+    assert training.target_BT.shape[1] == (8 if over_long == "truncate" else 4)
+    assert (sorted(validation.index_B.tolist()), validation.target_BT.shape[1]) == ([0, 1], 8)
     with pytest.raises(ValueError, match=r"1 of 2 training pairs .* with 10 tokens\."):
-        TranslationData(pairs, pairs, tokenizer, tokenizer, BatchingConfig(max_tokens_per_batch=50, over_long="error"),
-                        max_length=8, seed=1, max_epochs=1)  # fmt: skip
+        translation_setup(pairs, tokenizer, BatchingConfig(max_tokens_per_batch=50, over_long="error"), 8)

@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.utils.data import Dataset
 
-from transformer.data.batching import FixedBatches, TranslationBatch, collate_translation
-from transformer.data.batching_config import BatchingConfig
-from transformer.data.datamodule import RunData
+from transformer.data.batching import TranslationBatch, collate_translation
+from transformer.data.buckets import BatchPlan, FixedBatches
+from transformer.data.datamodule import MappedTraining, RunData
 from transformer.data.tokenizer import Tokenizer
 from transformer.data.tokenizer_config import ByteConfig
 from transformer.models.encoder_decoder import EncoderDecoder
@@ -43,24 +44,21 @@ class LineTask(Task):
         return LossSum(loss, loss.detach(), torch.tensor(batch.numel()))
 
 
-class FixedData(RunData):
+class Collated(Dataset[Any]):
+    """Makes batches of given examples."""
+
+    def __init__(self, rows: Sequence[Any], collate: Callable[..., Any]) -> None:
+        self.rows, self.collate = rows, collate
+
+    def __getitem__(self, plan: BatchPlan) -> Any:
+        return self.collate([self.rows[number] for number in plan.examples])
+
+
+def fixed_data(rows: Sequence[Any], batches: list[list[int]], collate: Callable[..., Any]) -> RunData:
     """Given examples in given batches, once, in that order."""
-
-    def __init__(self, rows: Sequence[Any], batches: list[list[int]], collate: Callable[..., Any]) -> None:
-        super().__init__(BatchingConfig(max_tokens_per_batch=1000), seed=1, max_batches=None, max_epochs=1)
-        self.rows, self.batches, self.make_batch = rows, batches, collate
-
-    def train_batches(self, ranks: int) -> FixedBatches:
-        return FixedBatches(self.batches)
-
-    def validation_batches(self) -> FixedBatches:
-        return FixedBatches(self.batches[:1])
-
-    def examples(self, split: str) -> Sequence[Any]:
-        return self.rows
-
-    def collate(self, examples: Sequence[Any]) -> Any:
-        return self.make_batch(examples)
+    examples = Collated(rows, collate)
+    training = MappedTraining(examples, lambda ranks: FixedBatches(batches), "")
+    return RunData(training, examples, batches[:1], seed=1, num_workers=0, max_batches=None, max_epochs=1)
 
 
 class Outcome(NamedTuple):
@@ -94,7 +92,7 @@ def descend(run_settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPa
         monkeypatch.setattr("transformer.training.task.build_optimizer", sgd)
         task = LineTask(config, Line())
         rows = [torch.tensor(row, dtype=torch.float64) for row in slopes]
-        data = FixedData(rows, [[place] for place in range(len(rows))], lambda examples: examples[0])
+        data = fixed_data(rows, [[place] for place in range(len(rows))], lambda examples: examples[0])
         trainer = build_trainer(config, tmp_path, [])
         trainer.fit(task, datamodule=data)
         moves = trainer.lr_scheduler_configs[0].scheduler.last_epoch
@@ -149,7 +147,7 @@ def test_LOSS_03_gradients_do_not_depend_on_the_number_of_micro_batches(
         batches = [list(range(start, start + size)) for start in range(0, len(rows), size)]
         trainer = build_trainer(config, tmp_path, [])
         task = TranslationTask(config, model, tokenizer, [])
-        trainer.fit(task, datamodule=FixedData(rows, batches, collate))
+        trainer.fit(task, datamodule=fixed_data(rows, batches, collate))
         assert trainer.global_step == 1
         return before - torch.cat([p.detach().flatten() for p in model.parameters()])
 

@@ -20,19 +20,25 @@ EXPERIMENTS = sorted(path.stem for path in (CONFIGS / "experiment").glob("*.yaml
 GROUPS_OF_OPTIONS = ("data", "model", "tokenizer", "scheduler", "optimizer", "trainer", "logger", "decoding")
 OPTIONS = sorted((group, path.stem) for group in GROUPS_OF_OPTIONS for path in (CONFIGS / group).glob("*.yaml"))
 # Options that belong to a language model; all others suit a translation model.
-OF_TEXTS = {"python_docs", "tinyshakespeare", "plain_text", "hub_text", "lm_char", "lm_tiny", "lm_small", "llama_tiny"}
+OF_TEXTS = {"python_docs", "tinyshakespeare", "plain_text", "hub_text", "jsonl_text", "parquet_text", "text_mixture"}
+OF_TEXTS |= {"lm_char", "lm_tiny", "lm_small", "llama_tiny"}
+CORPORA = {
+    "mixture": "{a: {name: phrases}, b: {name: tsv, train: b.tsv}}",
+    "text_mixture": "{a: {name: python_docs}, b: {name: hub_text, dataset: b}}",
+}
 
 
 def settings(kind: type[Config], name: str, *overrides: str) -> tuple[Any, DictConfig]:
     """Settings composed from choices, with something for everything that a user must give."""
     [composed] = compose_all(CONFIGS, name, overrides, None)
-    given = [f"{key}={key}" for key in OmegaConf.missing_keys(composed)]
+    special = {"data.corpora": CORPORA.get(composed.get("data", {}).get("name"))}
+    given = [f"{key}={special.get(key, key)}" for key in OmegaConf.missing_keys(composed)]
     [composed] = compose_all(CONFIGS, name, [*overrides, *given], None)
     return parse(kind, composed), composed
 
 
 def test_every_group_is_covered() -> None:
-    assert {*GROUPS_OF_OPTIONS, "experiment"} == GROUPS
+    assert {*GROUPS_OF_OPTIONS, "experiment", "filters"} == GROUPS
     assert len(EXPERIMENTS) >= 6
 
 
@@ -58,6 +64,25 @@ def test_every_option_composes_with_the_experiment_that_it_suits(group: str, opt
     for key in own:
         if not OmegaConf.is_missing(own, key):
             assert composed[group][key] == own[key]
+
+
+@pytest.mark.parametrize(
+    ("option", "experiment", "data"),
+    [("clean_pairs", "translation", "tsv_pairs"), ("clean_texts", "language_model", "jsonl_text")],
+)
+def test_filters_compose_with_data_of_their_kind(option: str, experiment: str, data: str) -> None:
+    arguments = [f"experiment={experiment}", f"data={data}", f"filters={option}", "data.filters.max_words=77"]
+    config, _ = settings(TrainConfig, "train", *arguments)
+    own = OmegaConf.to_container(OmegaConf.load(CONFIGS / "filters" / f"{option}.yaml"))
+    assert isinstance(own, dict)
+    expected = {str(key): value for key, value in own.items()} | {"max_words": 77}
+    assert len(expected) >= 8
+    filters = config.data.filters.to_plain()
+    assert {key: filters[key] for key in expected} == expected
+
+
+def test_every_filter_is_tested() -> None:
+    assert {path.stem for path in (CONFIGS / "filters").glob("*.yaml")} == {"clean_pairs", "clean_texts"}
 
 
 @pytest.mark.parametrize("group", ["data", "decoding"])

@@ -25,7 +25,7 @@ def side(name: str, *, failures: tuple[RoundTripFailure, ...] = (), unknown: int
 
 
 def corpus() -> CorpusReport:
-    tally = CorpusTally("news [2024]")
+    tally = CorpusTally("news [dim]")
     tally.keep(28_950)
     for line in range(19):
         tally.drop("duplicates", f"'news.en', line {line}", ("tick", "tack"))
@@ -59,7 +59,7 @@ REPORT = PreparationReport(corpora=(corpus(),), sides=(side("source"), side("tar
 def test_rows_and_tokens(width: int) -> None:
     text = printed(REPORT, width)
     assert max(map(len, text.splitlines())) <= width
-    assert cells(text, "news", "[2024]", "read") == ["29,000", "100.00", "%"]
+    assert cells(text, "news", "[dim]", "read") == ["29,000", "100.00", "%"]
     assert cells(text, "kept") == ["28,950", "99.83", "%"]
     assert cells(text, "left", "out:", "blank") == ["31", "0.11", "%"]
     assert cells(text, "left", "out:", "duplicates") == ["19", "0.07", "%"]
@@ -83,7 +83,7 @@ def test_examples_show_what_cannot_be_seen() -> None:
     assert "\x1b" not in text
     assert "'news.en', line 2" in text
     assert "'news.en', line 3" not in text
-    assert "left out of news [2024]" in text
+    assert "left out of news [dim]" in text
 
 
 def test_examples_of_documents_and_of_rows_without_texts() -> None:

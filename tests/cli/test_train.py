@@ -9,6 +9,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from transformer.cli import train as command
+from transformer.data.report import CorpusReport, PreparationReport
 from transformer.training import run as training
 from transformer.training.checkpoints import RunInterrupted
 from transformer.training.config import TrainConfig
@@ -33,6 +34,7 @@ def trained(run_command: Callable[..., Any]) -> Path:
 def test_a_run_leaves_its_folder_complete(trained: Path) -> None:
     assert {path.name for path in trained.iterdir()} == {
         *("bundle", "checkpoints", "config.yaml", "csv", "curve.png", "metrics.jsonl", "tokenizers"),
+        *("preparation.json", "lengths.png"),
     }
     stored = OmegaConf.to_container(OmegaConf.load(trained / "config.yaml"))
     assert isinstance(stored, dict)
@@ -170,9 +172,30 @@ def test_an_interrupted_run_says_how_to_go_on(
     assert result.err.endswith(f"{how}. Go on with:\n  transformer-train 'resume=a run'\n")
 
 
-def test_other_processes_of_a_run_stay_silent(run_command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(training, "train", lambda *_, **__: None)
-    monkeypatch.setenv("LOCAL_RANK", "1")
+@pytest.mark.parametrize("rank", [0, 1])
+def test_other_processes_of_a_run_stay_silent(
+    run_command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, rank: int
+) -> None:
+    report = PreparationReport(corpora=(CorpusReport(name="a", read=3, kept=3, dropped={}, examples={}),), sides=())
+
+    def train(*_: Any, progress: Callable[..., None], prepared: Callable[..., None], **__: Any) -> None:
+        progress("reading a", 1, 3)
+        prepared(report)
+        raise RunInterrupted(signal.SIGINT, saved=True)
+
+    monkeypatch.setattr(training, "train", train)
+    monkeypatch.setattr("transformer.cli.progress.QUIET_SECONDS", -1.0)
+    monkeypatch.setenv("LOCAL_RANK", str(rank))
     result = run_command(command.main, "hydra.run.dir=here")
-    assert result == (0, "", "")
-    assert not (Path.cwd() / "here" / "config.yaml").exists()
+    if rank:
+        assert result == (130, "", "")
+        assert not (Path.cwd() / "here" / "config.yaml").exists()
+    else:
+        begin, *rest = result.err.splitlines()
+        assert begin == "training in here"
+        assert rest == [
+            "reading a: 1 of 3",
+            "kept all 3 rows",
+            "",
+            *("stopped and saved. Go on with:", "  transformer-train resume=here"),
+        ]

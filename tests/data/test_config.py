@@ -1,5 +1,6 @@
-"""Settings of corpora and tokenizers: what is refused, and that the YAML files hold nothing else."""
+"""Settings of corpora, filters and tokenizers: what is refused, and that the YAML files hold nothing else."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +10,9 @@ import pytest
 from omegaconf import OmegaConf
 from pydantic import TypeAdapter, ValidationError
 
+from transformer.config import Config
 from transformer.data.config import DataConfig
+from transformer.data.filter_config import DocumentFiltersConfig, PairFiltersConfig
 from transformer.data.tokenizer_config import TokenizerConfig
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -37,7 +40,6 @@ TEXT_FILES = {"name": "parallel_text", "train_source": "a", "train_target": "b"}
             "both are 'source'.",
         ),
         ({"name": "hub", "dataset": "a", "target_field": "source"}, "both are 'source'."),
-        ({"name": "plain_text", "train": "a"}, "must be given, but neither is."),
         (
             {"name": "plain_text", "train": "a", "validation": "b", "validation_fraction": 0.1},
             "exclude each other, but both are given.",
@@ -67,27 +69,57 @@ def test_tokenizer_settings_without_sense_are_refused(plain: dict[str, Any], mes
     assert message in str(caught.value)
 
 
+CORPORA = {
+    "mixture": {"a": TEXT_FILES, "b": {"name": "phrases"}},
+    "text_mixture": {"a": {"name": "python_docs"}, "b": {"name": "hub_text", "dataset": "c"}},
+}
+
+
 def fields_of(path: Path) -> dict[str, Any]:
+    """What a YAML file says, with something for everything that a user must give."""
     plain = OmegaConf.to_container(OmegaConf.load(path))
     assert isinstance(plain, dict)
-    return {str(key): f"{key} given" if value == "???" else value for key, value in plain.items()}
+    given = {"corpora": CORPORA.get(path.stem)}
+    return {str(key): given.get(str(key), f"{key} given") if value == "???" else value for key, value in plain.items()}
+
+
+def parsed(kind: Any, plain: dict[str, Any]) -> Any:
+    return TypeAdapter(kind).validate_json(json.dumps(plain))
 
 
 @pytest.mark.parametrize("path", sorted((CONFIGS / "data").glob("*.yaml")), ids=lambda path: path.stem)
 def test_data_yaml_names_every_setting_and_no_other(path: Path) -> None:
-    config = TypeAdapter(DataConfig).validate_python(fields_of(path))
-    assert config.model_dump() == fields_of(path)
+    """But for filters, which are a group of their own, the tag, which is for mixtures, and corpora in corpora."""
+    config, plain = parsed(DataConfig, fields_of(path)), fields_of(path)
+    assert config.to_plain().keys() - {"filters", "tag"} == plain.keys()
+    plain.pop("corpora", None)
+    assert {key: config.to_plain()[key] for key in plain} == plain
+    # What the file does not say is off.
+    for corpus in config.corpora.values() if path.stem in CORPORA else [config]:
+        assert corpus.filters == type(corpus.filters)()
+        assert corpus.to_plain().get("tag") is None
 
 
 @pytest.mark.parametrize("path", sorted((CONFIGS / "tokenizer").glob("*.yaml")), ids=lambda path: path.stem)
 def test_tokenizer_yaml_names_every_setting_and_no_other(path: Path) -> None:
-    config = TypeAdapter(TokenizerConfig).validate_python(fields_of(path))
-    assert config.model_dump() == fields_of(path)
+    assert parsed(TokenizerConfig, fields_of(path)).to_plain() == fields_of(path)
+
+
+@pytest.mark.parametrize(
+    ("path", "kind"),
+    [(path, {"pairs": PairFiltersConfig, "texts": DocumentFiltersConfig}[path.stem.split("_")[-1]])
+     for path in sorted((CONFIGS / "filters").glob("*.yaml"))],
+    ids=lambda value: value.stem if isinstance(value, Path) else value.__name__,
+)  # fmt: skip
+def test_filters_yaml_names_settings_that_there_are(path: Path, kind: type[Config]) -> None:
+    config = kind.from_plain(fields_of(path))
+    assert {key: config.to_plain()[key] for key in fields_of(path)} == fields_of(path)
+    assert path.read_text(encoding="utf-8").startswith("# @package data.filters\n")
 
 
 def test_settings_are_checked_without_loading_the_heavy_libraries() -> None:
     code = (
-        "import sys, transformer.data.config;"
+        "import sys, transformer.data.config, transformer.data.tokenizer_config, transformer.data.batching_config;"
         "print(sorted({'torch', 'lightning', 'datasets', 'tokenizers', 'babel'} & set(sys.modules)))"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)

@@ -174,6 +174,12 @@ def test_an_evenly_spread_part_is_checked(num_texts: int, places: list[int], chu
     assert side.texts == num_texts
 
 
+@pytest.mark.parametrize(("num_texts", "places"), [(3, [0, 1, 2]), (4, [0, 2]), (6, [0, 2, 4]), (7, [0, 4])])
+def test_an_odd_number_of_texts_to_check(num_texts: int, places: list[int]) -> None:
+    side = side_of([" ".join(["a"] * 2**place) for place in range(num_texts)], max_checked=3)
+    assert (side.checked, side.words) == (len(places), sum(2**place for place in places))
+
+
 @settings(max_examples=60, derandomize=True, deadline=None, database=None)
 @given(st.integers(0, 300), st.integers(1, 50), st.integers(2, 20))
 def test_what_is_checked_is_bounded_and_independent_of_the_chunks(num: int, chunk: int, limit: int) -> None:

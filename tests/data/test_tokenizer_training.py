@@ -14,7 +14,6 @@ from pydantic import ValidationError
 
 from transformer.data.byte_vocabulary import BYTE_ALPHABET, CONTINUING
 from transformer.data.character_vocabulary import BYTE_TOKENS
-from transformer.data.thinning import EvenSample
 from transformer.data.tokenizer import Tokenizer
 from transformer.data.tokenizer_config import BpeConfig, ByteConfig, CharConfig, UnigramConfig, WordPieceConfig
 from transformer.data.tokenizer_training import TrainedConfig
@@ -214,10 +213,10 @@ def test_symbols_are_looked_for_in_normalised_text() -> None:
 
 
 def test_nothing_is_learnt_from_symbols() -> None:
-    texts = ["aXXXXb aXXXXb"] * 9
-    with_symbol = Tokenizer.train(BpeConfig(vocab_size=264, user_symbols=("XXXX",)), texts)
-    assert with_symbol.pieces(range(260, 262)) == ["Ġa", "XXXX"]
-    assert "XX" in Tokenizer.train(BpeConfig(vocab_size=264), texts).pieces(range(260, 264))
+    texts = ["aXXYYb aXXYYb"] * 9
+    with_symbols = Tokenizer.train(BpeConfig(vocab_size=270, user_symbols=("XX", "XXYY")), texts)
+    assert with_symbols.pieces(range(260, with_symbols.vocab_size)) == ["Ġa", "XX", "XXYY"]
+    assert "YY" in Tokenizer.train(BpeConfig(vocab_size=270), texts).pieces(range(260, 264))
 
 
 def test_a_symbol_that_is_a_byte_of_ascii_keeps_its_token() -> None:
@@ -263,34 +262,6 @@ def test_wrong_symbols_are_refused_in_the_settings(symbols: tuple[str, ...], for
     with pytest.raises(ValidationError) as caught:
         config_of("byte", user_symbols=symbols, normalization=form)
     assert message in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("max_texts", "num_texts", "kept"),
-    [
-        (4, 3, [0, 1, 2]),
-        (4, 4, [0, 1, 2, 3]),
-        (4, 5, [0, 1, 2, 3]),
-        (4, 8, [0, 2, 4, 6]),
-        (4, 9, [0, 2, 4, 6]),
-        (4, 11, [0, 2, 6, 8]),  # of 0, 2, 4, 6, 8, 10
-        (4, 16, [0, 4, 8, 12]),
-        (4, 65, [0, 16, 32, 48]),
-        (1, 1000, [0]),
-        (3, 7, [0, 2, 4]),
-    ],
-)
-def test_samples_are_evenly_spread(max_texts: int, num_texts: int, kept: list[int]) -> None:
-    sample = EvenSample.of(map(str, range(num_texts)), max_texts)
-    assert sample.num_seen == num_texts
-    assert list(map(int, sample.texts)) == kept
-
-
-def test_samples_hold_few_texts_at_once() -> None:
-    sample = EvenSample(10)
-    for number in range(10_000):
-        sample.add(str(number))
-        assert len(sample._kept) <= 20
 
 
 def test_large_corpora_are_thinned_and_that_is_said(caplog: pytest.LogCaptureFixture) -> None:

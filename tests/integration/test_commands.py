@@ -65,9 +65,14 @@ def test_train_evaluate_translate(tmp_path: Path) -> None:
     assert f"curve   {shown}/curve.png" in trained.stderr
     assert f"bundle  {shown}/bundle" in trained.stderr
     assert {path.split("/")[0] for path in files(tmp_path / "here")} == {"runs"}
-    assert files(tmp_path / "home") <= {".config/matplotlib/fontlist.json"} | {
-        name for name in files(tmp_path / "home") if name.startswith((".cache/matplotlib/", ".cache/huggingface/"))
+    caches = (".cache/trueformer/", ".cache/matplotlib/", ".cache/huggingface/")
+    assert {name for name in files(tmp_path / "home") if not name.startswith(caches)} <= {
+        ".config/matplotlib/fontlist.json"
     }
+    assert {name.split("/")[2].split("-")[0] for name in files(tmp_path / "home") if "trueformer" in name} == {
+        *("texts", "tokenizer", "ids")
+    }
+    assert "\nkept all 60 pairs\n" in trained.stderr
 
     evaluated = run(tmp_path, "evaluate", f"bundle={shown}/bundle", "accelerator=cpu")
     scores = [json.loads(line) for line in evaluated.stdout.splitlines()]
@@ -112,7 +117,7 @@ def test_help_names_groups_and_options(tmp_path: Path, command: str) -> None:
     shown = run(tmp_path, command, "--help").stdout
     assert f"transformer-{command}" in shown
     assert "decoding: beam, greedy, sample" in shown
-    assert "data: hub_pairs, hub_text, " in shown
+    assert "data: csv_pairs, hub_pairs, hub_text, " in shown
     assert files(tmp_path / "here") == set()
 
 
@@ -166,8 +171,8 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
 @pytest.mark.timeout(300)
 def test_LOSS_03_two_ranks_are_one_with_twice_the_batches(tmp_path: Path) -> None:
     """Gradients of all ranks weigh by tokens: two ranks end where one ends that accumulates two batches."""
-    even = [
-        "data.num_train=80",
+    even = [  # ten batches, so that two ranks divide none
+        "data.num_train=90",
         "batching.max_tokens_per_batch=400",
         "trainer.max_steps=4",
         "validation.every_n_steps=2",

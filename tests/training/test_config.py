@@ -35,6 +35,39 @@ Settings = Callable[..., dict[str, Any]]
             {"batching.over_long": "skip"},
             "`batching.over_long` has no effect on a language model; leave it out.",
         ),
+        ("text", {"data.validation_fraction": None}, "`data` must have a validation split, but none is given."),
+        (
+            "translation",
+            {"data": {"name": "tsv", "train": "a"}},
+            "`data` must have a validation split, but none is given.",
+        ),
+        (
+            "translation",
+            {"data": {"name": "mixture", "corpora": {"a": {"name": "tsv", "train": "a"}}}},
+            "`data` must have a validation split, but none is given.",
+        ),
+        (
+            "text",
+            {"preparation.streaming": True, "trainer.max_steps": None, "trainer.max_epochs": 1},
+            "`preparation.streaming: true` needs `trainer.max_steps`: a stream has no known length.",
+        ),
+        ("text", {"preparation.shuffle_buffer": 9}, "`shuffle_buffer` has no effect without `streaming: true`"),
+        (
+            "translation",
+            {"tokenizer": {"name": "bpe", "dropout": 0.1}, "batching.packing": True},
+            "so with `batching.packing` it needs `preparation.streaming: true`.",
+        ),
+        (
+            "text",
+            {"tokenizer": {"name": "bpe", "dropout": 0.1}},
+            "`tokenizer.dropout` of a language model needs `preparation.streaming: true`",
+        ),
+        (
+            "text",
+            {"batching.packing": True},
+            "`batching.packing` needs documents, but `data.documents: running` has none.",
+        ),
+        ("text", {"data.filters": {"max_words": 9}}, "`filters` have no effect with `documents: running`"),
         ("text", {"validation.num_generated": 3}, "`validation.num_generated` has no effect on a language model"),
         (
             "text",
@@ -75,6 +108,25 @@ def test_plain_data_and_back(run_settings: Settings, kind: str) -> None:
 def test_separate_vocabularies_need_an_untied_source(run_settings: Settings) -> None:
     changes = {"tokenizer.joint": False, "model.tie_embeddings": "decoder"}
     assert TrainConfig.from_plain(run_settings("translation", changes)).tokenizer.joint is False
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes"),
+    [
+        ("translation", {"tokenizer": {"name": "bpe", "dropout": 0.1}}),
+        ("translation", {"tokenizer": {"name": "bpe"}, "batching.packing": True}),
+        (
+            "translation",
+            {"tokenizer": {"name": "bpe", "dropout": 0.1}, "batching.packing": True, "preparation.streaming": True},
+        ),
+        ("text", {"tokenizer": {"name": "bpe", "dropout": 0.1}, "preparation.streaming": True}),
+        ("text", {"data": {"name": "python_docs"}, "batching.packing": True}),
+        ("text", {"preparation": {"streaming": True, "shuffle_buffer": 9}}),
+    ],
+)
+def test_what_goes_together_is_accepted(run_settings: Settings, kind: str, changes: dict[str, Any]) -> None:
+    config = TrainConfig.from_plain(run_settings(kind, changes))
+    assert TrainConfig.from_plain(config.to_plain()) == config
 
 
 def test_which_way_is_better(run_settings: Settings) -> None:

@@ -27,7 +27,8 @@ def test_what_a_run_leaves(run_settings: Settings, tmp_path: Path, kind: str, lo
     loggers = [] if logger == "none" else [{"name": logger}]
     result = train(TrainConfig.from_plain(run_settings(kind, {"loggers": loggers})), tmp_path / "run", QUIET)
     names = {path.name for path in (tmp_path / "run").iterdir()}
-    assert names == {"checkpoints", "curve.png", "metrics.jsonl", "tokenizers"} | {logger} - {"none"}
+    of_the_data = {"preparation.json", "lengths.png"}
+    assert names == {"checkpoints", "curve.png", "metrics.jsonl", "tokenizers"} | of_the_data | {logger} - {"none"}
     assert sorted(path.name for path in (tmp_path / "run" / "checkpoints").iterdir())[-1] == "last.ckpt"
     if logger == "csv":
         [table] = (tmp_path / "run" / "csv").rglob("metrics.csv")

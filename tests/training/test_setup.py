@@ -1,4 +1,4 @@
-"""The parts that a run is made of."""
+"""The trainer of a run, its loggers, its callbacks, and the hardware that they need."""
 
 import importlib.util
 import re
@@ -11,60 +11,11 @@ import torch
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from rich.console import Console
 
-from transformer.data.document_config import HubTextConfig, PlainTextConfig, PythonDocsConfig
-from transformer.data.pair_config import PhrasesConfig
-from transformer.data.tokenizer import Tokenizer
-from transformer.training import setup
 from transformer.training.config import TrainConfig, TrainerConfig
 from transformer.training.run import train
-from transformer.training.setup import (
-    best_and_stopping,
-    build_parts,
-    build_trainer,
-    check_accelerator,
-    choose_precision,
-    marks_documents,
-)
+from transformer.training.setup import best_and_stopping, build_trainer, check_accelerator, choose_precision
 
 Settings = Callable[..., dict[str, Any]]
-
-
-@pytest.mark.parametrize("joint", [True, False])
-def test_one_or_two_tokenizers(run_settings: Settings, tmp_path: Path, joint: bool) -> None:
-    tokenizer = {"name": "char", "joint": joint}
-    changes = {"tokenizer": tokenizer, "model.tie_embeddings": "all" if joint else "decoder"}
-    parts = build_parts(TrainConfig.from_plain(run_settings("translation", changes)), tmp_path)
-    assert (parts.source_tokenizer is parts.target_tokenizer) == joint
-    known = [tokenizer.unk_id not in tokenizer.encode("ß") for tokenizer in parts[2:]]
-    assert known == ([True, True] if joint else [False, True])  # English has no ß
-
-
-def test_tokenizers_of_an_earlier_start_are_used_again(
-    run_settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = TrainConfig.from_plain(run_settings("translation", {"tokenizer": {"name": "bpe", "vocab_size": 300}}))
-    first = build_parts(config, tmp_path)
-    trained = []
-    original = Tokenizer.train
-    monkeypatch.setattr(Tokenizer, "train", lambda *given: trained.append(given) or original(*given))
-    again = build_parts(config, tmp_path)
-    assert trained == []
-    assert again.source_tokenizer is again.target_tokenizer
-    assert again.source_tokenizer.encode("seven") == first.source_tokenizer.encode("seven")
-    # A run killed while it wrote them begins anew.
-    (tmp_path / "tokenizers" / "complete").unlink()
-    (tmp_path / "tokenizers" / "tokenizer.json").write_text("{", encoding="utf-8")
-    assert build_parts(config, tmp_path).source_tokenizer.encode("seven") == first.source_tokenizer.encode("seven")
-    assert len(trained) == 1
-
-
-def test_which_texts_stand_between_start_and_end_tokens() -> None:
-    texts = {"name": "plain_text", "train": "a", "validation": "b"}
-    assert marks_documents(PythonDocsConfig())
-    assert marks_documents(HubTextConfig(dataset="a"))
-    assert marks_documents(PlainTextConfig.from_plain({**texts, "documents": "line"}))
-    assert not marks_documents(PlainTextConfig.from_plain({**texts, "documents": "file"}))
-    assert not marks_documents(PhrasesConfig())
 
 
 @pytest.mark.parametrize(
@@ -122,7 +73,7 @@ def test_a_logger_that_is_not_installed_is_refused_before_the_data_are_read(
 ) -> None:
     original = importlib.util.find_spec
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == logger else original(name))
-    monkeypatch.setattr(setup, "load_texts", lambda *_: pytest.fail("data were read"))
+    monkeypatch.setattr("transformer.training.run.build_parts", lambda *_: pytest.fail("data were read"))
     config = TrainConfig.from_plain(run_settings("text", {"loggers": [{"name": "csv"}, {"name": logger}]}))
     with pytest.raises(ValueError, match=f"`logger={logger}` needs the package {logger}, which is not installed") as e:
         train(config, tmp_path / "run", Console(quiet=True))
@@ -148,7 +99,7 @@ def test_hardware_that_is_not_there_is_refused_before_the_data_are_read(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
-    monkeypatch.setattr(setup, "load_texts", lambda *_: pytest.fail("data were read"))
+    monkeypatch.setattr("transformer.training.run.build_parts", lambda *_: pytest.fail("data were read"))
     with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         train(TrainConfig.from_plain(run_settings("text", changes)), tmp_path / "run", Console(quiet=True))
     assert not (tmp_path / "run").exists()

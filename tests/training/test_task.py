@@ -13,12 +13,16 @@ from rich.console import Console
 from transformer.training.checkpoints import load_checkpoint
 from transformer.training.config import TrainConfig
 from transformer.training.history import read_history
+from transformer.training.parts import RunParts, build_parts
 from transformer.training.run import train
-from transformer.training.setup import build_parts
 from transformer.training.task import Task, _mix
 
 Settings = Callable[..., dict[str, Any]]
 QUIET = Console(quiet=True)
+
+
+def parts_of(config: TrainConfig, folder: Path) -> RunParts:
+    return build_parts(config, folder, lambda what, done, total: None)
 
 
 def test_no_two_batches_share_a_seed() -> None:
@@ -45,7 +49,7 @@ def test_the_seed_decides_everything(run_settings: Settings, tmp_path: Path, kin
 def test_first_weights_do_not_depend_on_how_the_run_is_long(run_settings: Settings, tmp_path: Path) -> None:
     changes = ({"trainer.max_steps": 1}, {"trainer.max_steps": None, "trainer.max_epochs": 3})
     configs = [TrainConfig.from_plain(run_settings("text", change)) for change in changes]
-    one, two = (build_parts(config, tmp_path / str(number)).task for number, config in enumerate(configs))
+    one, two = (parts_of(config, tmp_path / str(number)).task for number, config in enumerate(configs))
     assert all(torch.equal(a, b) for a, b in zip(one.model.parameters(), two.model.parameters(), strict=True))
 
 
@@ -67,7 +71,7 @@ def test_the_training_loss_is_per_token_since_the_last_entry(
         entries = read_history(tmp_path / str(every) / "metrics.jsonl")
         found[every] = [entry["train/loss"] for entry in entries if "train/loss" in entry]
     assert len(set(found[1])) == 4
-    parts = build_parts(config, tmp_path / "1")
+    parts = parts_of(config, tmp_path / "1")
     batches = itertools.islice(parts.data.train_dataloader(), 4)
     tokens = [int(batch.scored_BT.sum()) for batch in batches]
     assert len(set(tokens)) > 1
@@ -95,7 +99,7 @@ def test_the_validation_loss_does_not_depend_on_batches(run_settings: Settings, 
     for budget in (160, 2000):
         changes = {"batching.max_tokens_per_batch": budget, "trainer.max_steps": 1, "label_smoothing": 0.3}
         config = TrainConfig.from_plain(run_settings(kind, changes))
-        parts = build_parts(config, tmp_path / str(budget))
+        parts = parts_of(config, tmp_path / str(budget))
         task, data = parts.task.eval(), parts.data
         sums = [task.loss(batch) for batch in data.val_dataloader()]
         losses.append(float(sum(s.nll for s in sums)) / sum(int(s.num_tokens) for s in sums))
@@ -114,7 +118,7 @@ def test_bfloat16_with_clipping_and_a_fused_optimizer_stays_close_to_float32(
         # With a large epsilon an update is as large as its gradient, not just of its sign.
         changes |= {"optimizer.eps": 1.0, "optimizer.learning_rate": 1.0}
         config = TrainConfig.from_plain(run_settings("text", changes))
-        first = build_parts(config, tmp_path / precision).task.model.state_dict()
+        first = parts_of(config, tmp_path / precision).task.model.state_dict()
         train(config, tmp_path / precision, QUIET)
         stored = load_checkpoint(tmp_path / precision / "checkpoints" / "last.ckpt")
         assert all(group["fused"] for group in stored["optimizer_states"][0]["param_groups"])
@@ -129,7 +133,7 @@ def test_what_is_clipped_is_the_gradient_of_the_loss_per_token(
 ) -> None:
     changes = {"trainer.max_steps": 1, "trainer.accumulate_grad_batches": 2, "trainer.gradient_clip_val": 0.25}
     config = TrainConfig.from_plain(run_settings("translation", changes))
-    parts = build_parts(config, tmp_path / "by hand")
+    parts = parts_of(config, tmp_path / "by hand")
     sums = [parts.task.loss(batch) for batch in itertools.islice(parts.data.train_dataloader(), 2)]
     (sum(s.loss for s in sums) / sum(int(s.num_tokens) for s in sums)).backward()
     expected = torch.cat([p.grad.flatten() for p in parts.task.parameters()]).norm().item()

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from transformer.data.corpora import load_pairs
+from transformer.data.translation_data import read_pairs
 from transformer.metrics.text import bleu, chrf, exact_match
 from transformer.training.config import TrainConfig
 from transformer.training.history import read_history
@@ -46,12 +46,11 @@ def test_scores_are_those_of_the_first_sentences_whatever_the_batches(
     }
     config = TrainConfig.from_plain(run_settings("translation", changes))
     train(config, tmp_path, Console(quiet=True))
-    validation = load_pairs(config.data).validation
-    assert [(sample.source, sample.reference) for sample in samples] == list(
-        zip(validation["source"][:3], validation["target"][:3], strict=True)
-    )
+    validation = read_pairs(config.data, "validation")
+    assert validation is not None
+    assert [(sample.source, sample.reference) for sample in samples] == validation.rows[:3]
     [entry] = [entry for entry in read_history(tmp_path / "metrics.jsonl") if "validation/loss" in entry]
-    outputs, references = [sample.output for sample in samples], validation["target"][:3]
+    outputs, references = [sample.output for sample in samples], [target for _, target in validation.rows[:3]]
     for score in (bleu, chrf, exact_match):
         expected = score(outputs, references)
         assert entry[f"validation/{expected.name}"] == pytest.approx(expected.value, abs=1e-4)

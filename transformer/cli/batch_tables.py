@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
+from rich.console import RenderableType
 from rich.table import Table
 from torch import Tensor
 
@@ -57,7 +58,7 @@ def _sides(
     ]
 
 
-def _column(ids: Sequence[int], marks: Sequence[int | bool], tokenizer: Tokenizer) -> list[tuple[str, str, str]]:
+def _column(ids: Sequence[int], marks: Sequence[int | bool], tokenizer: Tokenizer) -> list[tuple[RenderableType, str, str]]:
     pieces = tokenizer.pieces(ids)
     return [
         (visible(piece), str(index), ("✓" if mark else "·") if isinstance(mark, bool) else str(mark))

@@ -13,10 +13,10 @@ USAGE_ERROR, INTERRUPTED = 2, 130
 
 
 def messages() -> Console:
-    """The console for everything but results."""
+    """The console for everything but results; in the other processes of a run it shows nothing."""
     # Written to a file, tables get room for sacreBLEU's signatures.
     terminal = sys.stderr.isatty()
-    return Console(stderr=True, soft_wrap=not terminal, width=None if terminal else 120)
+    return Console(stderr=True, soft_wrap=not terminal, width=None if terminal else 120, quiet=not is_main_process())
 
 
 class _OneLine(logging.Handler):

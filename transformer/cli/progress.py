@@ -59,7 +59,8 @@ class PreparationProgress:
 
     def close(self) -> None:
         """Take the bars away."""
-        self._bars.stop()
+        if self.console.is_terminal:  # elsewhere there are none, and stopping them would print a blank line
+            self._bars.stop()
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -129,11 +129,15 @@ class LengthBucketBatches:
         return self._latest[1]
 
     def _sorted(self, order: IntArray) -> IntArray:
-        lengths_NK = self.lengths_NK[order].astype(np.int64)
-        step, first, last = np.searchsorted(self._steps, lengths_NK[:, -1]), lengths_NK[:, 0], lengths_NK[:, -1]
-        width = int(lengths_NK.max(initial=0)) + 1
+        first, last = self.lengths_NK[order, 0], self.lengths_NK[order, -1]
+        step = np.searchsorted(self._steps, last)
+        width = int(self.lengths_NK.max(initial=0)) + 1
         first = np.where(step % 2 == 0, first, width - first)  # no jump where the next step begins
-        return order[np.argsort((step * (width + 1) + first) * width + last, kind="stable")]
+        key = step.astype(np.int64, copy=False)  # in place: there may be many millions
+        for size, part in ((width + 1, first), (width, last)):
+            key *= size
+            key += part
+        return order[np.argsort(key, kind="stable")]
 
     def _cut(self, order: IntArray) -> list[IntArray]:
         lengths_NK = self.lengths_NK[order]

@@ -57,7 +57,7 @@ class Cache:
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             with FileLock(self.folder / f"{kind}-{digest}.lock"):
-                if not self._is_complete(path):
+                if not self._is_complete(path, key):
                     self._build(path, key, build)
         except OSError as error:
             what = "is full" if error.errno == errno.ENOSPC else f"cannot be written: {error.strerror or error}"
@@ -67,13 +67,15 @@ class Cache:
         self._checked.add(path)
         return path
 
-    def _is_complete(self, path: Path) -> bool:
+    def _is_complete(self, path: Path, key: str) -> bool:
         if not path.is_dir():
             return False
         try:
             manifest = json.loads((path / MANIFEST).read_text(encoding="utf-8"))
             expected = manifest["files"]
-            damaged = [name for name, entry in expected.items() if entry != _entry(path / name)]
+            damaged = [name for name, entry in expected.items() if not _fits(path / name, entry)]
+            if manifest["depends_on"] != json.loads(key):
+                damaged.append(MANIFEST)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             damaged = [MANIFEST]
         if damaged:
@@ -104,6 +106,13 @@ def checksum_of(folder: Path, name: str) -> str:
     """The checksum of a file of a complete folder, as its manifest has it."""
     manifest = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
     return str(manifest["files"][name][1])
+
+
+def _fits(path: Path, entry: object) -> bool:
+    try:
+        return _entry(path) == entry
+    except OSError:
+        return False
 
 
 def _entry(path: Path) -> list[int | str]:

@@ -8,7 +8,7 @@ and the marks on them), *digits* those of Nd. A text exactly at a limit is kept.
 import unicodedata
 from collections.abc import Callable, Iterator
 from itertools import groupby
-from typing import Literal, assert_never
+from typing import Literal, Self, assert_never
 
 import regex
 import xxhash
@@ -44,7 +44,10 @@ class Filters:
             *_script_filters(config),
             *_duplicate_filters(config),
         )
-        self._remembers = bool(config.duplicates)
+        self._config, self._remembers = config, bool(config.duplicates)
+
+    def __reduce__(self) -> tuple[type[Self], tuple[PairFiltersConfig | DocumentFiltersConfig]]:
+        return type(self), (self._config,)  # for workers that are started anew; what was seen is not copied
 
     @property
     def needs_memory(self) -> bool:

@@ -80,8 +80,10 @@ def _table_rows(table: datasets.Dataset, skip: int = 0) -> Iterator[Row]:
 def _stream_rows(
     stream: datasets.IterableDataset, fields: tuple[str, ...], where: str, skip: int = 0
 ) -> Iterator[Row | ValueError]:
-    record: dict[str, Any]
-    for number, record in enumerate(stream.skip(skip), start=skip):
+    batch: dict[str, list[Any]]
+    # One row at a time, but not by iterating: in a worker, that would give only the worker's part of the files.
+    for number, batch in enumerate(stream.skip(skip).iter(batch_size=1), start=skip):
+        record = {name: value for name, (value,) in batch.items()}
         try:
             yield tuple(text_at(record, field, where.replace("{}", str(number))) for field in fields)
         except ValueError as error:

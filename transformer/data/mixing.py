@@ -20,7 +20,7 @@ def shares_of(
         temperature: T gives shares proportional to ``size ** (1 / T)`` (Arivazhagan et al. 2019).
 
     Raises:
-        ValueError: a size is needed and not known.
+        ValueError: a size is needed and not known, or there is to be a share of nothing.
     """
     if weights is not None:
         values = [weights[name] for name in names]
@@ -28,6 +28,8 @@ def shares_of(
         return None
     else:
         values = [known_size(name, size) ** (1 / temperature) for name, size in zip(names, sizes, strict=True)]
+    if 0 in sizes:
+        raise ValueError(f"no training example of the corpus {names[sizes.index(0)]!r} is left to mix.")
     return [value / math.fsum(values) for value in values]
 
 

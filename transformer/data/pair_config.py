@@ -123,7 +123,7 @@ class CsvConfig(_ColumnPairs):
     """Comma-separated values with quoted fields (RFC 4180), as spreadsheets write them; columns as for TSV."""
 
     name: Literal["csv"] = "csv"
-    delimiter: Annotated[str, Field(min_length=1, max_length=1)] = ","
+    delimiter: Annotated[str, Field(pattern=r'^[^"\r\n]$')] = ","
     """What separates the columns, such as ``;`` in some countries."""
 
 
@@ -163,7 +163,12 @@ class TmxConfig(PairCorpus, FileSplits):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        _check_different("source_language", self.source_language, "target_language", self.target_language)
+        one, other = sorted((self.source_language.lower(), self.target_language.lower()), key=len)
+        if other == one or other.startswith(f"{one}-"):
+            raise ValueError(
+                "`source_language` and `target_language` must choose different variants, but are "
+                f"{self.source_language!r} and {self.target_language!r}."
+            )
         return self
 
 

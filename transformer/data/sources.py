@@ -112,7 +112,8 @@ def open_source(name: str, config: CorpusConfig, split: Split, *, streaming: boo
             code = xxhash.xxh3_128_hexdigest(Path(phrases.__file__).read_bytes())
             identity = f"phrases {split} {settings} {made_by} {code}"
             read = partial(_generated, config, split)
-            return Source(name, (Shard(read, None, "phrase {}", 1, identity),), 2)
+            counts = {"train": config.num_train, "validation": config.num_validation, "test": config.num_test}
+            return Source(name, (Shard(read, partial(int, counts[split]), "phrase {}", 1, identity),), 2)
         case PythonDocsConfig():
             texts = tuple(topics[topic] for topic in sorted(topics) if phrases.hashed_split(f"topic {topic}") == split)
             identity = f"python_docs {xxhash.xxh3_128_hexdigest(json.dumps(texts).encode())}"

@@ -77,24 +77,27 @@ class StreamLoader:
             prefetch_factor=1 if self.num_workers else None,
         )
         pools = iter(loader)
-        while self.taken < self.num_batches:
-            pool = next(pools)
-            if isinstance(pool.content, ValueError):
-                raise pool.content
-            self._pool, self._taken_of_pool = (pool.number, pool.cursors), skip
-            batches = self.open_pool(pool)
-            self._count(batches)
-            num_empty = 0 if batches.plans else num_empty + 1
-            if num_empty == MAX_EMPTY_POOLS:
-                raise ValueError(f"no training example is left: {self._summary()}.")
-            for plan in batches.plans[skip:]:
-                if self.taken == self.num_batches:
-                    break
-                batch = batches.make(plan)
-                self.taken += 1
-                self._taken_of_pool += 1
-                yield _pinned(batch) if self.pin_memory else batch
-            skip = 0
+        try:
+            while self.taken < self.num_batches:
+                pool = next(pools)
+                if isinstance(pool.content, ValueError):
+                    raise pool.content
+                self._pool, self._taken_of_pool = (pool.number, pool.cursors), skip
+                batches = self.open_pool(pool)
+                self._count(batches)
+                num_empty = 0 if batches.plans else num_empty + 1
+                if num_empty == MAX_EMPTY_POOLS:
+                    raise ValueError(f"no training example is left: {self._summary()}.")
+                for plan in batches.plans[skip:]:
+                    if self.taken == self.num_batches:
+                        break
+                    batch = batches.make(plan)
+                    self.taken += 1
+                    self._taken_of_pool += 1
+                    yield _pinned(batch) if self.pin_memory else batch
+                skip = 0
+        finally:
+            del pools  # its workers end now, and not when the traceback of an error is forgotten
 
     def _count(self, batches: PoolBatches) -> None:
         self._num_rows += batches.num_rows

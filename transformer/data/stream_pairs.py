@@ -116,14 +116,17 @@ class PairPools:
         return PairPool(numbers, cut_sources, cut_targets, len(rows), dict(dropped))
 
     def _encode(self, number: int, kept: list[tuple[int, int, str, str]]) -> tuple[list[list[int]], list[list[int]]]:
+        sources = self.tokenizers.source.encode_batch([source for _, _, source, _ in kept])
+        targets = self.tokenizers.target.encode_batch([target for _, _, _, target in kept])
+        sources = [[*self.tag_ids[corpus], *ids] for (corpus, _, _, _), ids in zip(kept, sources, strict=True)]
         if self.dropout > 0:
             random = example_random(self.seed, number, 0)
-            sources = [self.tokenizers.source.sampled(source, self.dropout, random) for _, _, source, _ in kept]
-            targets = [self.tokenizers.target.sampled(target, self.dropout, random) for _, _, _, target in kept]
-        else:
-            sources = self.tokenizers.source.encode_batch([source for _, _, source, _ in kept])
-            targets = self.tokenizers.target.encode_batch([target for _, _, _, target in kept])
-        return [[*self.tag_ids[corpus], *ids] for (corpus, _, _, _), ids in zip(kept, sources, strict=True)], targets
+            for index, (corpus, _, source, target) in enumerate(kept):
+                source_ids = [*self.tag_ids[corpus], *self.tokenizers.source.sampled(source, self.dropout, random)]
+                target_ids = self.tokenizers.target.sampled(target, self.dropout, random)
+                if max(len(source_ids), len(target_ids)) < self.limit:  # smaller pieces are more: take those that fit
+                    sources[index], targets[index] = source_ids, target_ids
+        return sources, targets
 
     def open(self, pool: Pool) -> PoolBatches:
         """The batches of a pool."""

@@ -29,6 +29,8 @@ from transformer.data.stream_texts import TextPools
 from transformer.data.tokenizer import Tokenizer
 from transformer.data.tokenizer_config import TokenizerConfig
 
+PIECES = 16  # of running text in a shuffle buffer, about a megabyte each
+
 
 class TextSetup(NamedTuple):
     """What a run works with; there is no report on a stream.
@@ -92,7 +94,8 @@ def prepare_text(
             seed=limits.seed,
         )
         shares = corpora.shares([source.num_rows() for source in corpora.sources])
-        size, identity = preparation.buffer_size, corpora.identity([tokenizer])
+        size = preparation.buffer_size if marked or preparation.shuffle_buffer is not None else PIECES
+        identity = corpora.identity([tokenizer])
         training = StreamedTraining(corpora.sources, shares, size, pools.prepare, pools.open, identity)
         report = None
     else:

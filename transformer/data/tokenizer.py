@@ -67,6 +67,9 @@ class Tokenizer:
             if decoder is not None and decoder.decode([text]) != text
         }
 
+    def __reduce__(self) -> tuple[type[Self], tuple[tokenizers.Tokenizer, SpecialTokens]]:
+        return type(self), (self._backend, self.special_tokens)  # a copy of the backend alone has lost its switches
+
     @classmethod
     def train(cls, config: TrainedConfig, texts: Iterable[str], tags: Sequence[str] = ()) -> Self:
         """Learn a vocabulary from `texts`. The same arguments give the same file, byte for byte.

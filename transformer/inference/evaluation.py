@@ -101,7 +101,7 @@ def evaluate_language_model(
     total, count = 0.0, 0
     with evaluation_mode(model):
         for parts in batches:
-            batch = TextBatch(*(None if t is None else t.to(generator.device) for t in examples[BatchPlan(0, parts)]))
+            batch = _on(generator.device, examples[BatchPlan(0, parts)])
             hidden_BLD = model.hidden(batch.tokens_BL, segments_BL=batch.segments_BL).hidden_BLD
             sums = cross_entropy(hidden_BLD, model.output.weight, batch.labels_BL, batch.scored_BL)
             total, count = total + float(sums.nll), count + int(sums.num_tokens)
@@ -111,3 +111,9 @@ def evaluate_language_model(
         Score("perplexity", perplexity(total / count), "exp(loss)"),
         Score("bits_per_byte", bits_per_byte(total, documents.num_bytes), f"UTF-8 bytes, {how}"),
     ]
+
+
+def _on(device: torch.device, batch: TextBatch) -> TextBatch:
+    index_B, tokens_BL, labels_BL, scored_BL, segments_BL = batch
+    segments_BL = None if segments_BL is None else segments_BL.to(device)
+    return TextBatch(index_B, tokens_BL.to(device), labels_BL.to(device), scored_BL.to(device), segments_BL)
