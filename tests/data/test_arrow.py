@@ -60,7 +60,7 @@ def test_ids_that_do_not_fit_are_never_wrapped_around(tmp_path: Path, vocab_size
 TEXTS = [("a\tb\n", "ü"), ("", "\0"), ("漢字😀", "e\u0301"), ("\u2028", "a" * 100_000)]
 
 
-@pytest.mark.parametrize("sizes", [[4], [1, 1, 2]])
+@pytest.mark.parametrize("sizes", [[4], [1, 3]])
 def test_texts_come_back_exactly(tmp_path: Path, sizes: list[int]) -> None:
     with TableWriter(tmp_path / "texts.arrow", 2, TEXT) as writer:
         start = 0

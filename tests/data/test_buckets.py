@@ -125,6 +125,15 @@ def test_little_of_a_batch_is_padding(budget, source, target):
     assert sum(map(len, batches)) == 29_000
 
 
+def test_sources_go_up_and_down_in_turn():
+    """So a batch across two lengths of the target holds long sources, or short ones, of both."""
+    lengths = np.array([[source, target] for target in (1, 2) for source in range(1, 10)])
+    batches = [lengths[batch].tolist() for batch in _buckets(lengths, 27).epoch(0)]
+    ones = [[[1, 1], [2, 1], [3, 1], [4, 1], [5, 1]], [[6, 1], [7, 1], [8, 1]]]
+    twos = [[[7, 2], [6, 2], [5, 2]], [[4, 2], [3, 2], [2, 2], [1, 2]]]
+    assert sorted(batches) == sorted([*ones, [[9, 1], [9, 2], [8, 2]], *twos])
+
+
 @pytest.mark.parametrize(
     ("short", "long", "batches"),
     [

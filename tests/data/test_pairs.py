@@ -166,6 +166,8 @@ def test_subwords_drawn_at_random_are_a_function_of_seed_epoch_and_example(tmp_p
     for number, (source, _) in enumerate(ROWS):
         assert first[number][0] == bpe.source.tag_id("<2de>")
         assert bpe.source.decode(first[number][1:]) == bpe.source.decode(second[number]) == source
+    # The first five sources come again as the last five.
+    assert sum(first[number] != first[number + 35] for number in range(5)) > 1
     # An example is cut in the same way whatever shares its batch.
     examples = PairExamples(pairs, bpe, sampling_seed=1)
     assert cuts([examples[BatchPlan(0, [number])] for number in range(40)]) == first

@@ -72,6 +72,8 @@ def test_lines_of_the_validation_part_keep_their_numbers(
     assert validation.where(rows[0][0]) == f"'{tmp_path / 'a.txt'}', line 12"
     assert validation.where(rows[-1][0]) == f"'{tmp_path / 'b.txt'}', line 1"
     assert (train.num_rows(), validation.num_rows()) == (cut, 10)
+    for skip in (3, cut, cut + 4):
+        assert list(train.shards[0].read(skip=skip)) == [(line,) for line in lines[skip:cut]]
     first = validation.shards[0]
     assert list(first.read(skip=7)) == [(line,) for line in lines[cut + 7 :]]
 

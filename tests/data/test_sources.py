@@ -168,6 +168,14 @@ def test_phrases_are_all_there() -> None:
     assert [len(set(rows)) for rows in rows_of(config)] == [30, 20, 10]
 
 
+def test_made_corpora_begin_at_any_row() -> None:
+    for config in (PhrasesConfig(num_train=30), PythonDocsConfig()):
+        [shard] = opened(config).shards
+        whole = list(shard.read())
+        assert len(whole) >= 30
+        assert [list(shard.read(skip=skip)) for skip in (1, 29, len(whole))] == [whole[1:], whole[29:], []]
+
+
 def test_python_docs_are_split_by_topic() -> None:
     config = PythonDocsConfig()
     train, validation, test = ({text for (text,) in rows} for rows in rows_of(config))

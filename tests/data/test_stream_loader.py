@@ -235,7 +235,7 @@ def test_other_data_are_not_gone_on_with(corpus: TsvConfig, joint: PairTokenizer
 def test_subwords_drawn_at_random_can_be_repeated_and_differ_between_passes(
     corpus: TsvConfig, bpe: PairTokenizers
 ) -> None:
-    make = partial(loader, corpus, bpe, 30, dropout=0.3)
+    make = partial(loader, corpus, bpe, 60, dropout=0.3, pool=30)  # a pool is a pass
     alone = list(make())
     assert plain(list(make(num_workers=2))) == plain(alone)
     cuts: dict[tuple[int, int, int], set[tuple[int, ...]]] = {}
@@ -243,7 +243,8 @@ def test_subwords_drawn_at_random_can_be_repeated_and_differ_between_passes(
         for row, ids, mask in zip(rows_of([batch]), batch.source_BS, batch.source_mask_BS, strict=True):
             cuts.setdefault(row, set()).add(tuple(ids[mask].tolist()))
             assert bpe.source.decode(ids[mask].tolist()) == text(20 * row[1] + row[2])
-    assert sum(len(found) > 1 for found in cuts.values()) > 20
+    # The two files come in one order or the other: more than two cuts are no matter of the order.
+    assert sum(len(found) > 2 for found in cuts.values()) > 15
 
 
 def test_subwords_drawn_at_random_never_make_a_pair_too_long(corpus: TsvConfig, bpe: PairTokenizers) -> None:

@@ -2,7 +2,6 @@
 
 import itertools
 import json
-import logging
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -15,13 +14,22 @@ from pydantic import TypeAdapter
 
 from transformer.data.batching import TextBatch
 from transformer.data.batching_config import BatchingConfig, PreparationConfig
+from transformer.data.cache import Cache
 from transformer.data.config import TextDataConfig
 from transformer.data.datamodule import StreamedTraining
+from transformer.data.document_config import PlainTextConfig
 from transformer.data.preparation import RunLimits
+from transformer.data.prepare import prepare_ids, prepare_texts
+from transformer.data.sources import open_source
 from transformer.data.text_data import TextSetup, prepare_text
-from transformer.data.tokenizer_config import BpeConfig, ByteConfig, TokenizerConfig
+from transformer.data.tokenizer import Tokenizer
+from transformer.data.tokenizer_config import ByteConfig, TokenizerConfig
 
 LENGTH = 16
+
+
+def silent(what: str, done: int, total: int | None) -> None:
+    """No progress is shown."""
 
 
 def prepare(
@@ -36,7 +44,7 @@ def prepare(
         PreparationConfig(streaming=streaming, shuffle_buffer=buffer, cache_folder=str(cache)),
         RunLimits(LENGTH, 1, 10_000 if streaming else None, None if streaming else epochs),
         stored=None,
-        progress=lambda what, done, total: None,
+        progress=silent,
     )
 
 
@@ -204,7 +212,9 @@ def test_a_run_goes_on_from_every_place_as_if_it_had_not_stopped(tmp_path: Path,
     for position, state in enumerate(states):
         resumed = (setup if position % 5 else make()).data.train_dataloader()
         resumed.load_state_dict(state)
-        assert plain_batches(list(resumed)) == uninterrupted[position:]
+        rest = [(batch, resumed.state_dict()) for batch in resumed]
+        assert plain_batches([batch for batch, _ in rest]) == uninterrupted[position:]
+        assert [later for _, later in rest] == states[position + 1 :]  # to be resumed again
     middle = len(expected) // 2
     with_workers = make(workers=2).data.train_dataloader()
     with_workers.load_state_dict(states[middle])
@@ -221,24 +231,20 @@ def test_a_run_does_not_go_on_with_other_files(tmp_path: Path, streaming: bool) 
         changed.load_state_dict(state)
 
 
-def test_marks_are_part_of_what_the_cache_holds(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The same rows as documents and as running text share nothing; the second start of either makes nothing."""
-    cache = tmp_path / "cache"
-
-    def ids() -> set[str]:
-        return {path.name for path in cache.iterdir() if path.is_dir() and path.name.startswith("ids-")}
-
-    with caplog.at_level(logging.WARNING):
-        documents = lines(tmp_path, 0, 9)
-        prepare(documents, cache)
-        assert len(ids()) == 1
-        prepare(documents | {"documents": "running"}, cache)
-        assert len(ids()) == 2
-        prepare(documents, cache, packing=True)
-        assert len(ids()) == 2
-        prepare(documents, cache, tokenizer=BpeConfig(vocab_size=262))
-        assert len(ids()) == 3
-    assert not [message for message in caplog.messages if "anew" in message]
+def test_marks_are_part_of_what_the_cache_holds(tmp_path: Path) -> None:
+    config = PlainTextConfig.from_plain(lines(tmp_path, 0, 9))
+    source = open_source("lines", config, "train")
+    assert source is not None
+    cache, tokenizer = Cache(tmp_path / "cache"), Tokenizer.train(ByteConfig(), [])
+    texts = prepare_texts(source, config, cache, silent)
+    with_marks, without = (
+        prepare_ids(texts, [tokenizer], cache, silent, mark_documents=marks) for marks in (True, False)
+    )
+    assert with_marks.checksum != without.checksum
+    for row in range(9):
+        ids = tokenizer.encode(text(row))
+        assert without.ids.ids(row, 0).tolist() == ids
+        assert with_marks.ids.ids(row, 0).tolist() == [tokenizer.bos_id, *ids, tokenizer.eos_id]
 
 
 def test_texts_without_anything_to_predict_are_one_sentence(tmp_path: Path) -> None:

@@ -220,7 +220,9 @@ def test_a_run_goes_on_from_every_place_as_if_it_had_not_stopped(tmp_path: Path,
     for position, state in enumerate(states):
         resumed = (setup if position % 5 else make()).data.train_dataloader()
         resumed.load_state_dict(state)
-        assert plain_batches(list(resumed)) == uninterrupted[position:]
+        rest = [(batch, resumed.state_dict()) for batch in resumed]
+        assert plain_batches([batch for batch, _ in rest]) == uninterrupted[position:]
+        assert [later for _, later in rest] == states[position + 1 :]  # to be resumed again
     middle = len(expected) // 2
     with_workers = make(workers=2).data.train_dataloader()
     with_workers.load_state_dict(states[middle])
@@ -252,11 +254,15 @@ def test_a_run_does_not_go_on_with_other_files(tmp_path: Path, streaming: bool) 
 
 
 @pytest.mark.parametrize("streaming", [False, True])
-def test_validation_pairs_are_all_there_and_never_drawn_at_random(tmp_path: Path, streaming: bool) -> None:
+def test_validation_pairs_are_all_there_and_never_drawn_at_random(
+    tmp_path: Path, streaming: bool, caplog: pytest.LogCaptureFixture
+) -> None:
     plain = corpus(tmp_path, numbered(0, 50), filters={"min_characters": 11})
     write_tsv(tmp_path, "val", [("x", "y" * 90), ("number 5 and so on", "z"), ("x", "y")])
     setup = prepare(plain, tmp_path / "cache", tokenizer=BpeConfig(vocab_size=280, dropout=0.5), streaming=streaming)
     bpe = setup.tokenizers.source
+    (message,) = [message for message in caplog.messages if "validation" in message]
+    assert re.match(r"1 of 3 validation pairs are longer than `max_length` \(60 tokens\), .*; they are cut\.$", message)
     for _ in range(2):
         found = {}
         for batch in setup.data.val_dataloader():

@@ -48,12 +48,14 @@ def test_tokenizers_of_an_earlier_start_are_used_again(
     (run / "tokenizers" / "tokenizer.json").write_bytes(
         (tmp_path / "other" / "tokenizers" / "tokenizer.json").read_bytes()
     )
+    written = (run / "tokenizers" / "tokenizer.json").stat().st_mtime_ns
     again = parts_of(plain, run).tokenizers
+    assert (run / "tokenizers" / "tokenizer.json").stat().st_mtime_ns == written  # a kill cannot spoil them
     assert again.source is again.target
     assert again.target.fingerprint() == other.target.fingerprint()
-    # A run killed while it wrote them begins anew.
-    (run / "tokenizers" / "complete").unlink()
-    (run / "tokenizers" / "tokenizer.json").write_text("{", encoding="utf-8")
+    # A run killed while it wrote them has only the folder that they are written to before they get their name.
+    (run / "tokenizers").rename(run / ".tokenizersleft")
+    (run / ".tokenizersleft" / "tokenizer.json").write_text("{", encoding="utf-8")
     assert parts_of(plain, run).tokenizers.target.fingerprint() == first.target.fingerprint()
     assert len(trained) == 1  # the cache has them
 

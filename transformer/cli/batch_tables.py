@@ -58,7 +58,9 @@ def _sides(
     ]
 
 
-def _column(ids: Sequence[int], marks: Sequence[int | bool], tokenizer: Tokenizer) -> list[tuple[RenderableType, str, str]]:
+def _column(
+    ids: Sequence[int], marks: Sequence[int | bool], tokenizer: Tokenizer
+) -> list[tuple[RenderableType, str, str]]:
     pieces = tokenizer.pieces(ids)
     return [
         (visible(piece), str(index), ("✓" if mark else "·") if isinstance(mark, bool) else str(mark))

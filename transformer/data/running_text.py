@@ -59,7 +59,7 @@ def _count(part: _Part) -> int:
 
 
 def _lines(part: _Part, skip: int = 0) -> Iterator[Row | ValueError]:
-    stop = None if part.stop is None else part.stop - part.start - skip
+    stop = None if part.stop is None else max(part.stop - part.start - skip, 0)
     yield from itertools.islice(read_parallel((part.path,), skip=part.start + skip), stop)
 
 

@@ -1,6 +1,8 @@
 """From settings to what a run trains: its data, its tokenizers, its model with its task."""
 
+import contextlib
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
 import torch
@@ -24,7 +26,7 @@ from transformer.training.language_model import LanguageModelTask
 from transformer.training.task import Task
 from transformer.training.translation import TranslationTask
 
-TOKENIZERS, COMPLETE = "tokenizers", "complete"
+TOKENIZERS = "tokenizers"
 
 
 class RunParts(NamedTuple):
@@ -99,7 +101,7 @@ def run_limits(config: TrainConfig) -> RunLimits:
 
 def _stored(config: TrainConfig, folder: Path) -> PairTokenizers | None:
     """The tokenizers that an earlier start of this run left."""
-    if not (folder / TOKENIZERS / COMPLETE).exists():
+    if not (folder / TOKENIZERS).exists():
         return None
     special = config.tokenizer.special_tokens if isinstance(config.tokenizer, FileTokenizerConfig) else None
     return load_tokenizers(folder / TOKENIZERS, special)
@@ -107,8 +109,11 @@ def _stored(config: TrainConfig, folder: Path) -> PairTokenizers | None:
 
 def _store(tokenizers: PairTokenizers, folder: Path) -> None:
     target = folder / TOKENIZERS
-    if (target / COMPLETE).exists():
+    if target.exists():
         return
-    target.mkdir(parents=True, exist_ok=True)
-    save_tokenizers(target, *tokenizers)
-    (target / COMPLETE).touch()  # a run killed before this comes by them anew
+    folder.mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=folder, prefix=f".{TOKENIZERS}") as partial:
+        save_tokenizers(Path(partial), *tokenizers)
+        with contextlib.suppress(OSError):  # another rank was faster
+            Path(partial).rename(target)
+        target.chmod(0o755)  # temporary folders are the user's alone
