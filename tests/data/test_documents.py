@@ -104,15 +104,15 @@ def test_windows_are_a_function_of_seed_and_epoch(sizes: list[int]) -> None:
 
 def test_windows_of_several_corpora_stay_within_theirs_and_are_shuffled_together() -> None:
     batches = WindowBatches([205, 52, 1003], 10, 4, None, seed=2, ranks=1)
-    orders = set()
+    offsets = set()
     for epoch in range(20):
         starts = np.concatenate(list(batches.epoch(epoch)))
         parts = [starts[(low <= starts) & (starts < high)] for low, high in [(0, 205), (205, 257), (257, 1260)]]
         assert list(map(len, parts)) == [19, 4, 99]
         assert all(part.max() + 10 < end for part, end in zip(parts, [205, 257, 1260], strict=True))
         assert all(len(set((part % 10).tolist())) == 1 for part in parts)  # one offset for each: no overlap
-        orders |= {(number, *part.tolist()) for number, part in enumerate(parts)}
-    assert len(orders) == 60
+        offsets |= {(number, int(part.min())) for number, part in enumerate(parts)}
+    assert min(Counter(number for number, _ in offsets).values()) > 5  # others in other epochs
     middle = [any(start < 257 for start in batch.tolist()) for batch in batches.epoch(0)]
     assert 5 < sum(middle) < 25  # of 31 batches; neither corpus is alone at the front
 

@@ -222,5 +222,18 @@ def test_real_files_give_every_row_once_whatever_the_workers(tmp_path: Path, ope
     assert pools_of(resumed, 3) == alone[5:]
 
 
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_data_set_that_cannot_be_read_is_one_sentence_from_any_worker(tmp_path: Path, num_workers: int) -> None:
+    found = _hub(tmp_path)
+    (tmp_path / "train-1.jsonl").write_text("{broken\n", encoding="utf-8")
+    pools = pools_of(PoolStream([found], None, 6, _rows, seed=1), 2, num_workers)
+    assert len(pools[0].content) == 6
+    message = str(pools[1].content)
+    assert isinstance(pools[1].content, ValueError)
+    assert message.startswith(f"row 8 of 'train' of {str(tmp_path)!r} cannot be read: ")
+    assert message.endswith(".")
+    assert "\n" not in message
+
+
 def _rows(number: int, rows: list[PlacedRow]) -> list[Row | ValueError]:
     return [row.row for row in rows]

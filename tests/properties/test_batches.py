@@ -1,6 +1,8 @@
 """Properties of batches, for any lengths, budgets, ranks and mixtures: nothing is lost, nothing comes twice."""
 
 from collections import Counter
+from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -20,9 +22,9 @@ seeds = st.integers(0, 1000)
 mixtures = st.lists(st.tuples(st.integers(1, 30), st.floats(0.1, 10)), min_size=1, max_size=4)
 
 
-def members(batch: object) -> list[int]:
+def members(batch: Iterable[Any]) -> list[int]:
     """The examples of a batch, also of one of rows."""
-    return np.concatenate([np.atleast_1d(part) for part in batch]).tolist()  # type: ignore[attr-defined]
+    return [int(index) for part in batch for index in np.atleast_1d(part)]
 
 
 def within_budget(lengths_NK: IntArray, batch: list[int], budget: int) -> bool:

@@ -1,5 +1,6 @@
 """Splits of data sets on the Hugging Face hub, or of local folders in its layout, through ``datasets``."""
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -80,11 +81,18 @@ def _table_rows(table: datasets.Dataset, skip: int = 0) -> Iterator[Row]:
 def _stream_rows(
     stream: datasets.IterableDataset, fields: tuple[str, ...], where: str, skip: int = 0
 ) -> Iterator[Row | ValueError]:
-    batch: dict[str, list[Any]]
     # One row at a time, but not by iterating: in a worker, that would give only the worker's part of the files.
-    for number, batch in enumerate(stream.skip(skip).iter(batch_size=1), start=skip):
+    batches: Iterator[dict[str, list[Any]]] = stream.skip(skip).iter(batch_size=1)
+    for number in itertools.count(skip):
+        here = where.replace("{}", str(number))
+        try:
+            batch = next(batches)
+        except StopIteration:
+            return
+        except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+            raise ValueError(f"{here} cannot be read: {_first_line(error)}") from error
         record = {name: value for name, (value,) in batch.items()}
         try:
-            yield tuple(text_at(record, field, where.replace("{}", str(number))) for field in fields)
+            yield tuple(text_at(record, field, here) for field in fields)
         except ValueError as error:
             yield error
