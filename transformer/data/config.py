@@ -7,57 +7,11 @@ from typing import Annotated
 
 from pydantic import Field
 
-from transformer.data.document_config import (
-    HubTextConfig,
-    JsonlTextConfig,
-    ParquetTextConfig,
-    PlainTextConfig,
-    PythonDocsConfig,
-    TextMixtureConfig,
-)
-from transformer.data.pair_config import (
-    CsvConfig,
-    HubPairsConfig,
-    JsonlConfig,
-    MixtureConfig,
-    ParallelTextConfig,
-    ParquetConfig,
-    PhrasesConfig,
-    TmxConfig,
-    TsvConfig,
-)
+from transformer.data.document_config import AnyDocumentCorpus, TextMixtureConfig
+from transformer.data.pair_config import AnyPairCorpus, MixtureConfig
 
-TranslationDataConfig = Annotated[
-    PhrasesConfig
-    | ParallelTextConfig
-    | TsvConfig
-    | CsvConfig
-    | JsonlConfig
-    | ParquetConfig
-    | TmxConfig
-    | HubPairsConfig
-    | MixtureConfig,
-    Field(discriminator="name"),
-]
-TextDataConfig = Annotated[
-    PythonDocsConfig | PlainTextConfig | JsonlTextConfig | ParquetTextConfig | HubTextConfig | TextMixtureConfig,
-    Field(discriminator="name"),
-]
+TranslationDataConfig = Annotated[AnyPairCorpus | MixtureConfig, Field(discriminator="name")]
+TextDataConfig = Annotated[AnyDocumentCorpus | TextMixtureConfig, Field(discriminator="name")]
 DataConfig = Annotated[
-    PhrasesConfig
-    | ParallelTextConfig
-    | TsvConfig
-    | CsvConfig
-    | JsonlConfig
-    | ParquetConfig
-    | TmxConfig
-    | HubPairsConfig
-    | MixtureConfig
-    | PythonDocsConfig
-    | PlainTextConfig
-    | JsonlTextConfig
-    | ParquetTextConfig
-    | HubTextConfig
-    | TextMixtureConfig,
-    Field(discriminator="name"),
+    AnyPairCorpus | MixtureConfig | AnyDocumentCorpus | TextMixtureConfig, Field(discriminator="name")
 ]

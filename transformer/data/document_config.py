@@ -105,10 +105,8 @@ class HubTextConfig(_TextField, HubSplits, DocumentCorpus):
     name: Literal["hub_text"] = "hub_text"
 
 
-DocumentCorpusConfig = Annotated[
-    PythonDocsConfig | PlainTextConfig | JsonlTextConfig | ParquetTextConfig | HubTextConfig,
-    Field(discriminator="name"),
-]
+AnyDocumentCorpus = PythonDocsConfig | PlainTextConfig | JsonlTextConfig | ParquetTextConfig | HubTextConfig
+DocumentCorpusConfig = Annotated[AnyDocumentCorpus, Field(discriminator="name")]
 
 
 class TextMixtureConfig(Mixture, TextCorpusConfig):

@@ -178,7 +178,7 @@ class HubPairsConfig(_FieldPairs, HubSplits):
     name: Literal["hub"] = "hub"
 
 
-PairCorpusConfig = Annotated[
+AnyPairCorpus = (
     PhrasesConfig
     | ParallelTextConfig
     | TsvConfig
@@ -186,9 +186,9 @@ PairCorpusConfig = Annotated[
     | JsonlConfig
     | ParquetConfig
     | TmxConfig
-    | HubPairsConfig,
-    Field(discriminator="name"),
-]
+    | HubPairsConfig
+)
+PairCorpusConfig = Annotated[AnyPairCorpus, Field(discriminator="name")]
 
 
 class MixtureConfig(Mixture):

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -118,7 +119,7 @@ def prepare_texts(source: Source, config: CorpusConfig, cache: Cache, progress: 
         "format": FORMAT,
         "source": source.identity(),
         "filters": config.filters.to_plain(),
-        "unicode": regex.__version__,
+        "unicode": [regex.__version__, unicodedata.unidata_version],
     }
     folder = cache.get("texts", depends_on, build)
     report = CorpusReport.from_plain(json.loads((folder / "report.json").read_text(encoding="utf-8")))
