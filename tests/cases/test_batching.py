@@ -137,12 +137,12 @@ def test_CKPT_03_data_order_after_resuming(stop, workers, workers_after):
     first = _loader(workers)
     log = _log(first, stop)
     state = first.state_dict()
-    assert state == {"taken": stop, "data_checksum": ""}
+    assert state == {"taken": stop, "data_checksum": "", "ranks": 1}
     second = _loader(workers_after)
     second.load_state_dict(state)
     log += _log(second, 15 - stop)
     assert log == _log(_loader(0), 15)
-    assert second.state_dict() == {"taken": 15, "data_checksum": ""}
+    assert second.state_dict() == {"taken": 15, "data_checksum": "", "ranks": 1}
 
 
 # DATA-10: draws in the workers.

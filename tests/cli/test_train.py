@@ -1,5 +1,7 @@
 """``transformer-train`` around the run itself: where it writes, what it resumes, how it ends."""
 
+import copy
+import re
 import signal
 from collections.abc import Callable
 from pathlib import Path
@@ -8,6 +10,7 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
+from transformer.cli import data
 from transformer.cli import train as command
 from transformer.data.report import CorpusReport, PreparationReport
 from transformer.training import run as training
@@ -107,21 +110,101 @@ def test_what_a_run_rests_on_cannot_change(
     assert (trained / "config.yaml").read_text() == before
 
 
-def test_the_files_of_a_run_may_move(run_settings: Callable[..., Any], tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    run.mkdir()
-    before = TrainConfig.from_plain(run_settings("text"))
-    OmegaConf.save(OmegaConf.create(before.to_plain()), run / "config.yaml")
-    elsewhere = TrainConfig.from_plain(run_settings("text", {"data.folder": "elsewhere"}))
-    command._refuse_changes(elsewhere, run)
-    other = TrainConfig.from_plain(run_settings("text", {"data.folder": "elsewhere", "data.train": "other.txt"}))
-    with pytest.raises(ValueError, match=r"`data\.train` cannot change when a run is resumed: it was 'text\.txt'"):
-        command._refuse_changes(other, run)
+TSV = {"name": "tsv", "folder": "old", "train": "a", "validation": "b", "test": "c"}
+PARALLEL = {"name": "parallel_text"} | {
+    f"{split}_{side}": f"{split}.{side}" for split in ("train", "validation", "test") for side in ("source", "target")
+}
+HUB = {"name": "hub", "dataset": "old", "source_field": "a", "target_field": "b"}
+MIXTURE = {"name": "mixture", "corpora": {"train": TSV, "hub": HUB}, "weights": {"train": 1, "hub": 2}}
+FILE = {"name": "file", "path": "a.json", "target_path": "b.json"}
+
+
+@pytest.fixture
+def refuse_changes(run_settings: Callable[..., Any], tmp_path: Path) -> Callable[..., None]:
+    """Go on with a run of some data and tokenizer (or of texts) after changes."""
+
+    def refuse(start: dict[str, Any], changes: dict[str, Any], kind: str = "translation") -> None:
+        (tmp_path / "config.yaml").unlink(missing_ok=True)
+        before, after = (TrainConfig.from_plain(run_settings(kind, copy.deepcopy(each))) for each in (
+            start, {**start, **changes}))  # fmt: skip
+        OmegaConf.save(OmegaConf.create(before.to_plain()), tmp_path / "config.yaml")
+        command._refuse_changes(after, tmp_path)
+
+    return refuse
+
+
+def test_the_files_of_a_run_may_move(refuse_changes: Callable[..., None], tmp_path: Path) -> None:
+    folder = str(tmp_path)
+    refuse_changes({}, {"data.folder": "elsewhere", "data.train": "other.txt"}, kind="text")
+    refuse_changes({"data": TSV}, {"data.folder": "new", "data.train": ["x", "y"], "data.test": "z"})
+    refuse_changes({"data": PARALLEL}, {f"data.{name}": "new" for name in PARALLEL if name != "name"})
+    refuse_changes({"data": HUB}, {"data.dataset": folder})
+    moved = {
+        "data.corpora.train.folder": "new",
+        "data.corpora.train.validation": "new",
+        "data.corpora.hub.dataset": folder,
+    }
+    refuse_changes({"data": MIXTURE}, moved)
+    refuse_changes({"tokenizer": FILE}, {"tokenizer.path": "new.json", "tokenizer.target_path": "other.json"})
+
+
+@pytest.mark.parametrize(
+    ("start", "change", "name", "was", "now"),
+    [
+        ({"data": TSV}, {"data.tag": "<2de>"}, "data.tag", "None", "'<2de>'"),
+        ({"data": TSV}, {"data.source_column": 2}, "data.source_column", "0", "2"),
+        ({"data": TSV}, {"data.filters": {"max_words": 9}}, "data.filters.max_words", "None", "9"),
+        ({"data": TSV}, {"data.test": None}, "data.test", "'c'", "None"),
+        ({"data": TSV}, {"data": HUB}, "data.name", "'tsv'", "'hub'"),
+        ({"data": HUB}, {"data.dataset": "owner/other"}, "data.dataset", "'old'", "'owner/other'"),
+        ({"data": HUB}, {"data.train_split": "all"}, "data.train_split", "'train'", "'all'"),
+        ({"data": MIXTURE}, {"data.weights.train": 3}, "data.weights.train", "1.0", "3.0"),
+        ({"data": MIXTURE}, {"data.weights": None}, "data.weights.train", "1.0", "None"),
+        (
+            {"data": MIXTURE},
+            {"data.corpora.train.filters": {"identical": True}},
+            "data.corpora.train.filters.identical",
+            *("False", "True"),
+        ),
+        (
+            {"data": MIXTURE | {"weights": None}},
+            {"data.corpora.new": PARALLEL},
+            "data.corpora.new.name",
+            *("None", "'parallel_text'"),
+        ),
+        (
+            {"tokenizer": FILE},
+            {"tokenizer.special_tokens": {"pad": "[PAD]"}},
+            "tokenizer.special_tokens.pad",
+            *("'<pad>'", "'[PAD]'"),
+        ),
+        ({"tokenizer": FILE}, {"tokenizer.target_path": None}, "tokenizer.target_path", "'b.json'", "None"),
+    ],
+)
+def test_the_one_setting_that_cannot_change_is_named(
+    refuse_changes: Callable[..., None],
+    start: dict[str, Any],
+    change: dict[str, Any],
+    name: str,
+    was: str,
+    now: str,
+) -> None:
+    message = f"`{name}` cannot change when a run is resumed: it was {was} and is now {now}."
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
+        refuse_changes(start, change)
+
+
+def test_the_validation_fraction_of_a_run_is_no_file(refuse_changes: Callable[..., None]) -> None:
+    with pytest.raises(ValueError, match=r"^`data\.validation_fraction` cannot change .* was 0\.2 and is now 0\.3\.$"):
+        refuse_changes({}, {"data.validation_fraction": 0.3}, kind="text")
 
 
 @pytest.mark.parametrize("group", ["data=text_pairs", "model=lm_tiny", "tokenizer=char"])
-def test_the_default_experiment_takes_no_other_parts(run_command: Callable[..., Any], group: str) -> None:
-    result = run_command(command.main, group)
+@pytest.mark.parametrize("main", [command.main, data.main])
+def test_the_default_experiment_takes_no_other_parts(
+    run_command: Callable[..., Any], main: Callable[[], None], group: str
+) -> None:
+    result = run_command(main, *(["inspect"] if main is data.main else []), group)
     assert result == (
         2,
         "",
@@ -129,6 +212,12 @@ def test_the_default_experiment_takes_no_other_parts(run_command: Callable[..., 
         "pairs, experiment=language_model for texts, or one of your own.\n",
     )
     assert list(Path.cwd().iterdir()) == []
+
+
+def test_inspecting_a_run_that_goes_on_is_refused(trained: Path, run_command: Callable[..., Any]) -> None:
+    result = run_command(data.main, "inspect", f"resume={trained}")
+    message = "error: resume= goes on with a run, but inspect trains nothing; leave it out.\n"
+    assert result == (2, "", message)
 
 
 def test_parts_for_an_experiment_that_takes_them(

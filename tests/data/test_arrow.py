@@ -57,6 +57,15 @@ def test_ids_that_do_not_fit_are_never_wrapped_around(tmp_path: Path, vocab_size
     assert IdTable(tmp_path / "ids.arrow").ids(1, 0).tolist() == [largest - 1]
 
 
+def test_more_ids_than_a_record_batch_holds_are_refused(tmp_path: Path) -> None:
+    with TableWriter(tmp_path / "ids.arrow", 1, id_type(9)) as writer:
+        message = r"^Rows that are .* at most 2,147,483,647 token ids, but these 4 have 4,294,967,296; cut the longest"
+        with pytest.raises(ValueError, match=message):
+            writer.write([[range(1 << 30)] * 4], [0, 1, 2, 3])  # in 32 bits their number is 0
+        writer.write([[[1]]], [0])
+    assert len(IdTable(tmp_path / "ids.arrow")) == 1
+
+
 TEXTS = [("a\tb\n", "ü"), ("", "\0"), ("漢字😀", "e\u0301"), ("\u2028", "a" * 100_000)]
 
 

@@ -204,15 +204,15 @@ def _loader(checksum: str = "") -> ResumableLoader:
 def test_the_loader_counts_what_was_taken():
     loader = _loader("abc")
     assert len(loader) == 6
-    assert loader.state_dict() == {"taken": 0, "data_checksum": "abc"}
+    assert loader.state_dict() == {"taken": 0, "data_checksum": "abc", "ranks": 1}
     taken = iter(loader)
     assert [next(taken), next(taken)] == [(0, [1, 2]), (0, [0])]
-    assert loader.state_dict() == {"taken": 2, "data_checksum": "abc"}
+    assert loader.state_dict() == {"taken": 2, "data_checksum": "abc", "ranks": 1}
     other = _loader("abc")
     other.load_state_dict(dict(loader.state_dict()))
-    assert other.state_dict() == {"taken": 2, "data_checksum": "abc"}
+    assert other.state_dict() == {"taken": 2, "data_checksum": "abc", "ranks": 1}
     assert list(other) == [(0, [9]), (1, [1, 2]), (1, [0]), (1, [9])]
-    assert other.state_dict() == {"taken": 6, "data_checksum": "abc"}
+    assert other.state_dict() == {"taken": 6, "data_checksum": "abc", "ranks": 1}
 
 
 def test_a_run_does_not_go_on_with_other_data():

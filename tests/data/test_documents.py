@@ -170,3 +170,10 @@ def test_packed_documents_predict_every_token_after_its_own_predecessor() -> Non
         assert batch.tokens_BL.shape[1] == 4
         assert batch.segments_BL is not None
         assert batch.segments_BL.gt(0).equal(batch.scored_BL)
+
+
+def test_no_window_reads_on_into_the_next_corpus() -> None:
+    stream = TokenStream([np.arange(5, dtype=np.int32), np.arange(100, 130, dtype=np.int32)])
+    windows = Windows(stream, 8, pad_id=0, sizes=[5, 30])
+    batch = windows[BatchPlan(0, [0, 5])]
+    assert batch.labels_BL[batch.scored_BL].tolist() == [1, 2, 3, 4, *range(101, 109)]

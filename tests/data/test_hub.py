@@ -110,6 +110,38 @@ def test_streaming_gives_the_same_rows(hub_folder: Path) -> None:
     assert stream.where(3) == whole.where(3) == f"row 3 of 'train' of '{hub_folder}'"
 
 
+def stream_identity(folder: Path | str, **settings: Any) -> str:
+    source = open_source("corpus", hub(folder, **settings), "train", streaming=True)
+    assert source is not None
+    return source.identity()
+
+
+def test_a_stream_of_a_folder_is_told_apart_by_its_files(hub_folder: Path, tmp_path: Path) -> None:
+    before = stream_identity(hub_folder)
+    moved = hub_folder.rename(tmp_path / "elsewhere")
+    assert stream_identity(moved) == before
+    assert stream_identity(moved, train_split="validation") != before
+    file = moved / "data" / "train-00000-of-00001.parquet"
+    nested(list(PAIRS[1:])).to_parquet(file)
+    changed = stream_identity(moved)
+    assert changed != before
+    file.rename(file.with_name("train.parquet"))  # which split a file belongs to, and its turn, is in its name
+    renamed = stream_identity(moved)
+    assert renamed != changed
+    linked = tmp_path / "linked"
+    linked.mkdir()
+    (linked / "data").symlink_to(moved / "data", target_is_directory=True)
+    assert stream_identity(linked) == renamed
+
+
+def test_a_stream_of_the_hub_is_told_apart_by_name_and_revision(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasets, "load_dataset", lambda *args, **settings: datasets.IterableDataset)
+    identities = {
+        stream_identity(name, revision=revision) for name in ("some/corpus", "some/other") for revision in (None, "v1")
+    }
+    assert len(identities) == 4
+
+
 def test_hub_text(tmp_path: Path, training_rows: TrainingRows, caplog: pytest.LogCaptureFixture) -> None:
     folder = tmp_path / "texts"
     folder.mkdir()

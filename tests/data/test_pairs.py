@@ -207,3 +207,16 @@ def test_pairs_go_to_workers_that_are_started_anew(tmp_path: Path, bpe: PairToke
     batch = examples[BatchPlan(5, [40, 3])]
     copy = pickle.loads(pickle.dumps(examples))[BatchPlan(5, [40, 3])]
     assert all(torch.equal(left, right) for left, right in zip(batch[:6], copy[:6], strict=True))
+
+
+def test_subwords_drawn_at_random_stay_within_the_budget(tmp_path: Path, bpe: PairTokenizers) -> None:
+    pairs = CorpusPairs([encoded(tmp_path / "a", ROWS, bpe)], [None], bpe, dropout=0.5)
+    budget = int(pairs.lengths_N2.max()) * len(ROWS)
+    plan = BatchPlan(0, range(len(ROWS)))
+    free = PairExamples(pairs, bpe, sampling_seed=1)[plan]
+    fitted = PairExamples(pairs, bpe, sampling_seed=1, max_tokens=budget)[plan]
+    assert max(free.source_BS.numel(), free.labels_BT.numel()) > budget
+    assert max(fitted.source_BS.numel(), fitted.labels_BT.numel()) <= budget
+    plain, drawn, kept = (cuts([batch]) for batch in (PairExamples(pairs, bpe)[plan], free, fitted))
+    assert all(kept[number] in (plain[number], drawn[number]) for number in kept)
+    assert sum(kept[number] == drawn[number] != plain[number] for number in kept) > 5

@@ -181,7 +181,7 @@ def test_split_is_a_plain_hash_of_seed_and_value() -> None:
 
 def test_same_settings_same_corpus_in_every_process() -> None:
     code = (
-        "from transformer.data.config import PhrasesConfig;"
+        "from transformer.data.pair_config import PhrasesConfig;"
         "from transformer.data.phrases import generate_phrases;"
         "print(ascii(generate_phrases(PhrasesConfig(num_train=50), 'train')))"
     )

@@ -17,7 +17,7 @@ from transformer.data.report import CorpusReport, PreparationReport
 from transformer.data.sources import CorpusConfig, open_source
 from transformer.data.text_data import read_documents
 from transformer.data.tokenizer import Tokenizer
-from transformer.data.tokenizer_config import ByteConfig, CharConfig
+from transformer.data.tokenizer_config import BpeConfig, ByteConfig, CharConfig
 from transformer.data.translation_data import read_pairs
 
 TrainingRows = Callable[..., tuple[list[tuple[str, ...]], CorpusReport]]
@@ -185,6 +185,25 @@ def test_texts_are_cut_one_after_another_with_bounded_memory(monkeypatch: pytest
     assert encode_all(tokenizer, texts) == expected
     assert len(sizes) > 1
     assert sum(sizes) == 6
+
+
+def test_long_texts_are_cut_where_words_end_before_they_become_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = ["one", "two words", "a text of many words, " * 50, "", "nospace" * 20, "three 3's"]
+    longest: list[int] = []
+    original = Tokenizer.encode_batch
+    monkeypatch.setattr(prepare, "CHARACTERS", 80)  # a quarter of it is cut at once
+    monkeypatch.setattr(
+        Tokenizer,
+        "encode_batch",
+        lambda self, part: longest.append(max(map(len, part), default=0)) or original(self, part),
+    )
+    tokenizer = Tokenizer.train(BpeConfig(vocab_size=290), texts)
+    assert encode_all(tokenizer, texts) == [tokenizer.encode(text) for text in texts]
+    assert sorted(longest)[-2:] == [25, 140]  # 140 have no place to cut
+    longest.clear()
+    tokenizer = Tokenizer.train(BpeConfig(vocab_size=290, user_symbols=("many words",)), texts)
+    assert encode_all(tokenizer, texts) == [tokenizer.encode(text) for text in texts]
+    assert max(longest) == 22 * 50
 
 
 def test_reading_a_split_to_be_scored_stops_at_the_first_fault(tmp_path: Path) -> None:

@@ -2,8 +2,9 @@
 
 import gzip
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -76,6 +77,98 @@ def test_lines_of_the_validation_part_keep_their_numbers(
         assert list(train.shards[0].read(skip=skip)) == [(line,) for line in lines[skip:cut]]
     first = validation.shards[0]
     assert list(first.read(skip=7)) == [(line,) for line in lines[cut + 7 :]]
+
+
+@pytest.mark.parametrize("documents", ["running", "line"])
+def test_a_start_with_everything_in_the_cache_reads_every_file_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, documents: str
+) -> None:
+    """As a run does: validation texts, then the training split, whose identity finds its texts in the cache."""
+    opened: list[str] = []
+
+    def counted(path: Path, *arguments: int, **settings: int) -> Iterator[tuple[int, bytes]]:
+        opened.append(path.name)
+        return read_blocks(path, *arguments, **settings)
+
+    read_blocks = files.read_blocks
+    monkeypatch.setattr(files, "read_blocks", counted)
+    for name in "abc":
+        (tmp_path / f"{name}.txt").write_text(f"{name}\n" * 100)
+    config = PlainTextConfig(folder=str(tmp_path), train="*.txt", validation_fraction=0.5, documents=documents)
+    assert "".join(read_documents(config, "validation") or []).replace("\n", "") == "b" * 50 + "c" * 100
+    train = open_source("text", config, "train")
+    assert train is not None
+    assert train.identity()
+    assert opened == ["a.txt", "b.txt", "c.txt"]
+    opened.clear()
+    for _ in range(2):  # passes over a stream
+        assert "".join(str(row) for _, (row,) in train.rows()).replace("\n", "") == "a" * 100 + "b" * 50
+    assert opened == [*("a.txt", "b.txt", "c.txt"), *("a.txt", "b.txt"), *("a.txt", "b.txt")]  # the cut, the passes
+
+
+def test_nothing_is_read_behind_the_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[str] = []
+
+    def pieces(path: Path) -> Iterator[str]:
+        for piece in files.read_pieces(path, size=16):
+            taken.append(piece)
+            yield piece
+
+    lines = [f"line {number:03}\n" for number in range(100)]
+    (tmp_path / "a.txt").write_text("".join(lines))
+    config = PlainTextConfig(folder=str(tmp_path), train="a.txt", validation_fraction=0.899)
+    source = open_source("text", config, "train")
+    assert source is not None
+    assert joined([row for _, row in source.rows() if not isinstance(row, ValueError)]) == "".join(lines)[:90]
+    monkeypatch.setattr("transformer.data.running_text.read_pieces", pieces)
+    assert joined([row for _, row in source.rows() if not isinstance(row, ValueError)]) == "".join(lines)[:90]
+    assert 90 <= len("".join(taken)) < 200
+
+
+def test_a_part_changes_with_all_that_it_depends_on(tmp_path: Path) -> None:
+    def identity(split: Literal["train", "validation"], fraction: float = 0.5, documents: str = "line") -> str:
+        config = PlainTextConfig(folder=str(tmp_path), train="*.txt", validation_fraction=fraction, documents=documents)
+        source = open_source("text", config, split)
+        assert source is not None
+        return source.identity()
+
+    for name in "abcd":
+        (tmp_path / f"{name}.txt").write_text(f"{name}\n" * 100)
+    before = [identity("train"), identity("validation")]
+    others = [identity("train", 0.25), identity("validation", 0.25), identity("train", documents="running")]
+    assert [identity("train"), identity("validation")] == before
+    (tmp_path / "d.txt").write_text("d\n" * 200)  # moves the cut
+    assert len({*before, *others, identity("train"), identity("validation")}) == 7
+
+
+def test_a_fraction_that_rounds_to_nothing_is_refused(tmp_path: Path, training_rows: TrainingRows) -> None:
+    (tmp_path / "a.txt").write_text("one\ntwo\n")
+    for documents in ("running", "line"):
+        config = PlainTextConfig(folder=str(tmp_path), train="a.txt", validation_fraction=1e-20, documents=documents)
+        for whole_files in (False, True):
+            with pytest.raises(
+                ValueError, match=r"A split to be scored must have examples, but that of plain_text has"
+            ):
+                read_documents(config, "validation", whole_files=whole_files)
+        assert joined(training_rows(config)[0]).replace("\n", "") == "onetwo"
+
+
+def test_running_text_of_a_file_is_one_text_if_wanted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("transformer.data.running_text.read_pieces", lambda path: files.read_pieces(path, size=16))
+    texts = ["".join(f"line {number}\n" for number in range(9)), "other\n", "\n"]
+    for name, text in zip("abc", texts, strict=True):
+        (tmp_path / f"{name}.txt").write_text(text)
+    config = PlainTextConfig(folder=str(tmp_path), train="a.txt", validation="*.txt")
+    pieces = read_documents(config, "validation")
+    assert pieces is not None
+    assert len(pieces) > 3
+    assert "".join(pieces) == "".join(texts)
+    assert read_documents(config, "validation", whole_files=True) == texts
+    of_lines = config.model_copy(update={"documents": "line"})
+    assert read_documents(of_lines, "validation", whole_files=True) == [*texts[0].split("\n")[:-1], "other"]
+    cut = config.model_copy(update={"train": "*.txt", "validation": None, "validation_fraction": 0.5})
+    whole = "".join(texts)
+    assert read_documents(cut, "validation", whole_files=True) == [whole[35:63], *texts[1:]]
 
 
 def test_validation_fraction_that_leaves_nothing_is_refused(tmp_path: Path, training_rows: TrainingRows) -> None:

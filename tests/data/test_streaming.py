@@ -1,4 +1,4 @@
-"""Pools of rows: every row once in each pass, whatever the workers and ranks, and from any place on."""
+"""Pools of rows: every row once in each pass, whatever the workers, and from any place on."""
 
 import itertools
 from collections import Counter
@@ -48,10 +48,8 @@ def pools_of(stream: PoolStream, count: int, num_workers: int = 0) -> list[Pool]
     return list(itertools.islice(loader, count))
 
 
-def stream_of(
-    *sources: Source, shares: list[float] | None = None, size: int = 10, seed: int = 1, **ranks: int
-) -> PoolStream:
-    return PoolStream(sources, shares, size, names, seed=seed, **ranks)
+def stream_of(*sources: Source, shares: list[float] | None = None, size: int = 10, seed: int = 1) -> PoolStream:
+    return PoolStream(sources, shares, size, names, seed=seed)
 
 
 def test_a_pass_has_every_row_once_and_the_next_one_other_shards_first() -> None:
@@ -108,22 +106,6 @@ def test_pools_do_not_depend_on_the_number_of_workers(num_workers: int) -> None:
     assert pools_of(resumed, 4, num_workers) == alone[3:]
 
 
-@many_workers
-@pytest.mark.parametrize(("ranks", "num_workers"), [(2, 0), (3, 0), (2, 2)])
-def test_ranks_have_pools_of_their_own_and_together_all(ranks: int, num_workers: int) -> None:
-    whole = pools_of(stream_of(source("x", 50, 37)), 6 * ranks)
-    of_ranks = [
-        pools_of(stream_of(source("x", 50, 37), rank=rank, ranks=ranks), 6, num_workers) for rank in range(ranks)
-    ]
-    for rank, pools in enumerate(of_ranks):
-        assert pools == whole[rank::ranks]
-        resumed = stream_of(source("x", 50, 37), rank=rank, ranks=ranks)
-        resumed.start = pools[2].number, pools[2].cursors
-        assert pools_of(resumed, 4, num_workers) == pools[2:]
-    in_first_pass = [row for step in zip(*of_ranks, strict=True) for pool in step for row in pool.content][:87]
-    assert len(set(in_first_pass)) == min(87, 60 * ranks)
-
-
 def test_another_seed_gives_another_order() -> None:
     first, second = (pools_of(stream_of(source("x", 5, 5, 5, 5), seed=seed), 6) for seed in (1, 2))
     assert [pool.content for pool in first] != [pool.content for pool in second]
@@ -147,13 +129,12 @@ def test_a_mixture_has_its_shares_and_uses_up_a_corpus_before_it_repeats() -> No
 
 @many_workers
 @pytest.mark.parametrize("num_workers", [0, 1, 2, 3])
-@pytest.mark.parametrize("rank", [0, 1])
-def test_a_file_that_cannot_be_read_ends_the_pools_in_its_place(num_workers: int, rank: int) -> None:
+def test_a_file_that_cannot_be_read_ends_the_pools_in_its_place(num_workers: int) -> None:
     """The fault comes up in pool 5, whoever has that."""
-    stream = stream_of(source("x", 200, fails_at=57), rank=rank, ranks=2)
+    stream = stream_of(source("x", 200, fails_at=57))
     pools = pools_of(stream, 9, num_workers)
     good = [pool for pool in pools if not isinstance(pool.content, ValueError)]
-    assert [pool.number for pool in good] == [[0, 2, 4], [1, 3]][rank]
+    assert [pool.number for pool in good] == [0, 1, 2, 3, 4]
     fault = pools[len(good)].content
     assert isinstance(fault, ValueError)
     assert str(fault) == "shard xa ends at 57."

@@ -251,7 +251,7 @@ def test_texts_without_anything_to_predict_are_one_sentence(tmp_path: Path) -> N
     message = r"^`max_tokens_per_batch` must be at least the model's `max_length` \(16\), but is 15\.$"
     with pytest.raises(ValueError, match=message):
         prepare(lines(tmp_path, 0, 9), tmp_path / "cache", budget=15)
-    with pytest.raises(ValueError, match=r"^the training text has 1 tokens; at least 2 are needed\.$"):
+    with pytest.raises(ValueError, match=r"^the training text of plain_text has 1 tokens; at least 2 are needed\.$"):
         prepare(running(tmp_path, "a"), tmp_path / "cache")
     with pytest.raises(ValueError, match=r"^`data` must have a validation split, but has none\.$"):
         prepare(running(tmp_path, "abc", validation=None), tmp_path / "cache")

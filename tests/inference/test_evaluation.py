@@ -6,8 +6,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from transformer.bundle import Bundle
+from transformer.data import running_text
 from transformer.data.document_config import PlainTextConfig
-from transformer.data.pair_config import ParallelTextConfig
+from transformer.data.pair_config import ParallelTextConfig, PhrasesConfig
+from transformer.data.text_data import read_documents
 from transformer.inference.evaluation import evaluate_language_model, evaluate_translation
 from transformer.inference.generator import Generator
 from transformer.inference.split import score_split
@@ -129,6 +132,30 @@ def test_a_split_of_texts(tiny_bundle, files, split, test, used, lines):
     scored = score_split(bundle, data, split)
     assert (scored.split, scored.outputs) == (used, [])
     assert scored.scores == evaluate_language_model(Generator(bundle), ["abc\n" * lines], max_tokens_per_batch=2048)
+
+
+def test_pairs_without_the_tag_of_training_are_refused(tiny_bundle, files):
+    bundle = tiny_bundle("encoder_decoder")
+    tagged = bundle.config.model_copy(update={"data": PhrasesConfig(tag="<2de>")})
+    data = _pairs(files)
+    with pytest.raises(ValueError, match=r"tagged as in training \('<2de>'\), but one is without a tag\.$"):
+        score_split(Bundle(tagged, bundle.model, bundle.source_tokenizer, bundle.target_tokenizer), data, "test")
+    with pytest.raises(ValueError, match=r"tagged as in training \(without a tag\), but one is tagged '<2de>'\.$"):
+        score_split(bundle, data.model_copy(update={"tag": "<2de>"}), "test")
+
+
+def test_running_text_is_one_document_a_file_where_documents_are_marked(tiny_bundle, tmp_path, monkeypatch):
+    read_pieces = running_text.read_pieces
+    monkeypatch.setattr(running_text, "read_pieces", lambda path: read_pieces(path, size=16))
+    texts = ["".join(f"line {number}\n" for number in range(10)), "abc\ndef\n"]
+    for name, text in zip("ab", texts, strict=True):
+        (tmp_path / f"{name}.txt").write_text(text)
+    data = PlainTextConfig(folder=str(tmp_path), train="a.txt", test=("a.txt", "b.txt"))
+    assert len(read_documents(data, "test")) > 2  # pieces
+    for mark_documents in (False, True):
+        bundle = tiny_bundle("decoder_only", mark_documents=mark_documents)
+        expected = evaluate_language_model(Generator(bundle), texts, max_tokens_per_batch=2048)
+        assert score_split(bundle, data, "test").scores == expected
 
 
 def test_data_of_the_other_kind_is_refused(tiny_bundle, files):

@@ -2,11 +2,13 @@
 
 import logging
 import random
+import re
 
 import pytest
 import torch
 
 from transformer.bundle import Bundle, save_bundle
+from transformer.data.pair_config import MixtureConfig, PhrasesConfig
 from transformer.data.tokenizer import Tokenizer
 from transformer.data.tokenizer_config import CharConfig
 from transformer.decoding.config import BeamConfig, GreedyConfig, SampleConfig
@@ -113,6 +115,68 @@ def test_separate_vocabularies(tiny_bundle):
     output = translator.translate(["abc"])[0].replace("<unk>", "")
     assert output
     assert set(output) <= set("uvwxyz")
+
+
+@pytest.fixture
+def tagged_translator(tiny_bundle):
+    """Make a translator that was trained on a corpus for each of some tags."""
+
+    def make(*tags):
+        plain = tiny_bundle("encoder_decoder")
+        tokenizer = Tokenizer.train(CharConfig(), ["abcdefgh "], tags=sorted({*tags} - {None}))
+        data = MixtureConfig(corpora={str(number): PhrasesConfig(tag=tag) for number, tag in enumerate(tags)})
+        model = type(plain.model)(plain.model.config, tokenizer.vocab_size, tokenizer.vocab_size).eval()
+        config = plain.config.model_copy(update={"data": data})
+        return Translator(Bundle(config, model, tokenizer, tokenizer))
+
+    return make
+
+
+def test_sources_stand_behind_their_tags(tagged_translator):
+    translator = tagged_translator("<2de>", None, "<2fr>")
+    tokenizer = translator.bundle.source_tokenizer
+    ids = tokenizer.encode("abc")
+    german, french = tokenizer.tag_id("<2de>"), tokenizer.tag_id("<2fr>")
+    tags = ["<2fr>", None, "<2de>"]
+    assert translator.encode(["abc"] * 3, tags) == [[french, *ids], ids, [german, *ids]]
+    assert translator.encode(["abc"] * 2, None) == [ids, ids]  # some had none in training
+
+
+def test_the_only_tag_needs_not_be_given(tagged_translator):
+    translator = tagged_translator("<2de>", "<2de>")
+    german = translator.bundle.source_tokenizer.tag_id("<2de>")
+    [ids] = translator.encode(["abc"], None)
+    assert ids == [german, *translator.bundle.source_tokenizer.encode("abc")]
+    assert translator.translate(["abc", "b"]) == translator.translate(["abc", "b"], tags=["<2de>"] * 2)
+
+
+@pytest.mark.parametrize(
+    ("known", "tags", "trained", "given"),
+    [
+        (["<2de>"], [None], "'<2de>'", "without a tag"),
+        (["<2de>"], ["<2de>", "<2fr>"], "'<2de>'", "tagged '<2fr>'"),
+        (["<2de>", "<2fr>"], None, "'<2de>', '<2fr>'", "without a tag"),
+        (["<2de>", "<2fr>"], ["<2fr>", None], "'<2de>', '<2fr>'", "without a tag"),
+        (["<2de>", None], ["<2xx>"], "'<2de>', without a tag", "tagged '<2xx>'"),
+        ([None], ["<2de>"], "without a tag", "tagged '<2de>'"),
+    ],
+)
+def test_tags_that_were_not_trained_with_are_refused(tagged_translator, known, tags, trained, given):
+    texts = ["abc"] * (1 if tags is None else len(tags))
+    translator, message = tagged_translator(*known), f"sources must be tagged as in training ({trained}), but one is"
+    with pytest.raises(ValueError, match=f"^{re.escape(message)} {given}\\.$"):
+        translator.encode(texts, tags)
+    with pytest.raises(ValueError, match=f"^{re.escape(message)} {given}\\.$"):
+        translator.translate(texts, tags=tags)
+
+
+def test_a_tag_of_the_vocabulary_alone_is_refused(tagged_translator):
+    """Vocabularies of others have special tokens that no source began with."""
+    trained = tagged_translator("<2de>", "<2fr>")
+    config = trained.bundle.config.model_copy(update={"data": PhrasesConfig(tag="<2de>")})
+    tokenizer = trained.bundle.source_tokenizer
+    with pytest.raises(ValueError, match=r"tagged as in training \('<2de>'\), but one is tagged '<2fr>'\.$"):
+        Translator(Bundle(config, trained.model, tokenizer, tokenizer)).encode(["abc"], ["<2fr>"])
 
 
 def test_a_language_model_is_refused(tiny_bundle):

@@ -1,11 +1,14 @@
 """Properties of every kind of tokenizer: texts come back, and text never becomes a control token."""
 
+import json
 from random import Random
 
 import pytest
+import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from transformer.data.files import cut_at_words
 from transformer.data.tokenizer import Tokenizer
 from transformer.data.tokenizer_config import BpeConfig, ByteConfig, CharConfig, UnigramConfig, WordPieceConfig
 from transformer.data.tokenizer_training import TrainedConfig
@@ -120,3 +123,57 @@ def test_characters_without_bytes_show_the_unknown(text: str) -> None:
     known = set("abc <>/spadunk2e")
     expected = "".join(character if character in known else "<unk>" for character in text)
     assert tokenizer.decode(tokenizer.encode(text)) == expected
+
+
+SEPARABLE = {
+    name: trained(config.model_copy(update={"user_symbols": ("<br>", "<br/>", "é§", "s")}))
+    for name, config in {**LOSSLESS, "char none": CharConfig()}.items()
+}
+
+
+@pytest.mark.parametrize("name", SEPARABLE)
+@given(text=texts, size=st.integers(1, 9))
+@few
+def test_a_text_in_pieces_has_the_ids_of_the_whole(name: str, text: str, size: int) -> None:
+    tokenizer = SEPARABLE[name]
+    assert tokenizer.cuts_at_words
+    pieces = list(cut_at_words(text, size))
+    assert "".join(pieces) == text
+    assert [index for piece in pieces for index in tokenizer.encode(piece)] == tokenizer.encode(text)
+
+
+def test_symbols_with_white_space_are_not_cut() -> None:
+    assert not any(tokenizer.cuts_at_words for tokenizer in TOKENIZERS.values())
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("bpe none", {"pre_tokenizer": None}),
+        ("bpe none", {"normalizer": {"type": "Prepend", "prepend": "▁"}}),
+        ("bpe none", {"normalizer": {"type": "Strip", "strip_left": True, "strip_right": True}}),
+        ("bpe none", {"pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always"}}),
+        (
+            "bpe none",
+            {"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True}},
+        ),
+        (
+            "bpe none",
+            {
+                "pre_tokenizer": {
+                    "type": "ByteLevel",
+                    "add_prefix_space": False,
+                    "trim_offsets": True,
+                    "use_regex": False,
+                }
+            },
+        ),
+        ("bpe none", {"pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "FixedLength", "length": 5}]}}),
+        ("unigram none", {"pre_tokenizer": None}),
+        ("wordpiece none", {"pre_tokenizer": None}),
+    ],
+)
+def test_files_that_may_do_something_else_are_not_cut(name: str, changes: dict[str, object]) -> None:
+    content = json.loads(SEPARABLE[name]._backend.to_str())
+    assert Tokenizer(tokenizers.Tokenizer.from_str(json.dumps(content))).cuts_at_words
+    assert not Tokenizer(tokenizers.Tokenizer.from_str(json.dumps({**content, **changes}))).cuts_at_words

@@ -51,6 +51,16 @@ Settings = Callable[..., dict[str, Any]]
             {"preparation.streaming": True, "trainer.max_steps": None, "trainer.max_epochs": 1},
             "`preparation.streaming: true` needs `trainer.max_steps`: a stream has no known length.",
         ),
+        (
+            "text",
+            {"preparation.streaming": True, "trainer.max_epochs": 1},
+            "`trainer.max_epochs` has no meaning with `preparation.streaming: true`; leave it out.",
+        ),
+        (
+            "text",
+            {"batching.max_tokens_per_batch": 15},
+            "`batching.max_tokens_per_batch` must be at least `model.max_length` (16), the length of every row, but is 15.",
+        ),
         ("text", {"preparation.shuffle_buffer": 9}, "`shuffle_buffer` has no effect without `streaming: true`"),
         (
             "translation",
@@ -61,6 +71,11 @@ Settings = Callable[..., dict[str, Any]]
             "text",
             {"tokenizer": {"name": "bpe", "dropout": 0.1}},
             "`tokenizer.dropout` of a language model needs `preparation.streaming: true`",
+        ),
+        (
+            "text",
+            {"tokenizer": {"name": "file", "path": "a.json", "target_path": "b.json"}},
+            "`tokenizer.target_path` has no effect on a language model; leave it out.",
         ),
         (
             "text",

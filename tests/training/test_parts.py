@@ -15,10 +15,11 @@ from transformer.training.parts import RunParts, build_parts
 Settings = Callable[..., dict[str, Any]]
 
 
-def parts_of(plain: dict[str, Any], folder: Path) -> RunParts:
+def parts_of(plain: dict[str, Any], folder: Path, *, resume: bool = False) -> RunParts:
     """With a cache of its own beside the run's folder."""
     preparation = {"cache_folder": str(folder.parent / "cache"), **plain.get("preparation", {})}
-    return build_parts(TrainConfig.from_plain({**plain, "preparation": preparation}), folder, lambda *_: None)
+    config = TrainConfig.from_plain({**plain, "preparation": preparation})
+    return build_parts(config, folder, lambda *_: None, resume=resume)
 
 
 @pytest.mark.parametrize("joint", [True, False])
@@ -49,13 +50,16 @@ def test_tokenizers_of_an_earlier_start_are_used_again(
         (tmp_path / "other" / "tokenizers" / "tokenizer.json").read_bytes()
     )
     written = (run / "tokenizers" / "tokenizer.json").stat().st_mtime_ns
-    again = parts_of(plain, run).tokenizers
+    again = parts_of(plain, run, resume=True).tokenizers
     assert (run / "tokenizers" / "tokenizer.json").stat().st_mtime_ns == written  # a kill cannot spoil them
     assert again.source is again.target
     assert again.target.fingerprint() == other.target.fingerprint()
     # A run killed while it wrote them has only the folder that they are written to before they get their name.
     (run / "tokenizers").rename(run / ".tokenizersleft")
     (run / ".tokenizersleft" / "tokenizer.json").write_text("{", encoding="utf-8")
+    assert parts_of(plain, run).tokenizers.target.fingerprint() == first.target.fingerprint()
+    # A run that had not saved anything begins anew as it is told now, whatever it had been told before.
+    (run / "tokenizers" / "tokenizer.json").write_bytes((tmp_path / "other/tokenizers/tokenizer.json").read_bytes())
     assert parts_of(plain, run).tokenizers.target.fingerprint() == first.target.fingerprint()
     assert len(trained) == 1  # the cache has them
 

@@ -10,6 +10,7 @@ from omegaconf import DictConfig
 from transformer.cli.compose import config_folder, parse
 from transformer.cli.console import USAGE_ERROR, messages, one_line_errors, set_up_logging
 from transformer.cli.entry import start
+from transformer.cli.train import refuse_mixture
 from transformer.training.config import TrainConfig
 
 if TYPE_CHECKING:
@@ -34,6 +35,11 @@ def main() -> None:
     if command != "inspect":
         print(f"error: the command must be inspect, but is {command!r}.\n\n{USAGE}", file=sys.stderr)
         sys.exit(USAGE_ERROR)
+    if any(argument.startswith("resume=") for argument in arguments):
+        print("error: resume= goes on with a run, but inspect trains nothing; leave it out.", file=sys.stderr)
+        sys.exit(USAGE_ERROR)
+    with one_line_errors():
+        refuse_mixture(arguments)
     here = ["hydra.run.dir=.", "hydra.output_subdir=null"]
     start(_job, TrainConfig, folder=config_folder(), name="train", arguments=[*arguments, *here])
 

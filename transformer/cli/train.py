@@ -2,8 +2,9 @@
 
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
@@ -33,6 +34,8 @@ FIXED = (
     "trainer.num_nodes",
     "trainer.accumulate_grad_batches",
 )
+# Settings of a corpus that are paths.
+PATHS = {"folder", *(split + side for split in ("train", "validation", "test") for side in ("", "_source", "_target"))}
 
 
 def main() -> None:
@@ -43,7 +46,7 @@ def main() -> None:
         if any(argument.partition("=")[0] in ("--config-name", "-cn") for argument in arguments):
             arguments = [AGAIN, *HYDRA_SETTINGS, *arguments]
         with one_line_errors():
-            _refuse_mixture(arguments)
+            refuse_mixture(arguments)
         start(_job, TrainConfig, folder=config_folder(), name="train", arguments=arguments)
         return
     folder = Path(resumed[-1].removeprefix("resume=")).resolve()
@@ -63,8 +66,8 @@ def main() -> None:
     )
 
 
-def _refuse_mixture(arguments: Sequence[str]) -> None:
-    """The default experiment is tuned to its own data and model: with others its settings would win unnoticed."""
+def refuse_mixture(arguments: Sequence[str]) -> None:
+    """Refuse data or a model beside the default experiment, whose own settings of them would win unnoticed."""
     keys = {argument.partition("=")[0] for argument in arguments}
     chosen = sorted(keys & {"data", "model", "tokenizer"})
     if chosen and not keys & {"experiment", "~experiment", "--config-name", "-cn"}:
@@ -130,19 +133,45 @@ def _train(config: TrainConfig, folder: Path) -> None:
 
 
 def _refuse_changes(config: TrainConfig, folder: Path) -> None:
-    """A resumed run keeps what its weights, its optimizer and its place in the data depend on; files may move."""
+    """A resumed run keeps what its weights, its optimizer and its place in the data depend on; files may move.
+
+    Whether moved training files hold the same examples is checked when they are loaded.
+    """
     stored = OmegaConf.load(folder / CONFIG)
-    wanted = OmegaConf.create(config.to_plain())
-    for name in FIXED:
-        before, now = OmegaConf.select(stored, name), OmegaConf.select(wanted, name)
-        if before == now:
-            continue
-        if isinstance(before, DictConfig) and isinstance(now, DictConfig):
-            keys = [key for key in (*before, *now) if before.get(key) != now.get(key) and key != "folder"]
-            if not keys:
-                continue
-            name, before, now = f"{name}.{keys[0]}", before.get(keys[0]), now.get(keys[0])
-        raise ValueError(f"`{name}` cannot change when a run is resumed: it was {before!r} and is now {now!r}.")
+    assert isinstance(stored, DictConfig)
+    was, will = parse(TrainConfig, stored).to_plain(), config.to_plain()
+    changes = [change for name in FIXED for change in _changes((), was, will, name.split(".")) if not _is_move(*change)]
+    if changes:
+        # Another kind of corpus or model has other settings, too; its name says it best.
+        path, before, now = min(changes, key=lambda change: change[0][-1] != "name")
+        raise ValueError(
+            f"`{'.'.join(path)}` cannot change when a run is resumed: it was {before!r} and is now {now!r}."
+        )
+
+
+def _changes(
+    path: tuple[str, ...], before: Any, now: Any, below: Sequence[str] = ()
+) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
+    """All single settings that differ, in the branch `below` if it is given; None stands for one that is missing."""
+    if not isinstance(before, dict) and not isinstance(now, dict):
+        if before != now:
+            yield path, before, now
+        return
+    old, new = (branch if isinstance(branch, dict) else {} for branch in (before, now))
+    for key in below[:1] or dict.fromkeys([*old, *new]):
+        yield from _changes((*path, key), old.get(key), new.get(key), below[1:])
+
+
+def _is_move(path: tuple[str, ...], before: Any, now: Any) -> bool:
+    """Whether a change is only one of where files are; a file that comes or goes is more."""
+    if before is None or now is None:
+        return False
+    match path:
+        case ("tokenizer", "path" | "target_path"):
+            return True  # the run has its own copies
+        case ("data", name) | ("data", "corpora", _, name):
+            return name in PATHS or (name == "dataset" and Path(now).is_dir())
+    return False
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ TokenIds = Sequence[int] | Ids
 
 ROWS_PER_BATCH = 10_000
 PLACES = "place"
+MAX_IDS = (1 << 31) - 1  # of a side of a record batch: Arrow's lists have offsets of 32 bits
 
 
 def side_names(num_sides: int) -> tuple[str, ...]:
@@ -40,7 +41,11 @@ class TableWriter:
         self._writer = pa.ipc.new_file(self._file, self._schema)
 
     def write(self, sides: Sequence[Sequence[Any]], places: Sequence[int]) -> None:
-        """Add rows, one sequence for each side; they make a record batch of their own."""
+        """Add rows, one sequence for each side; they make a record batch of their own.
+
+        Raises:
+            ValueError: They have more token ids than a record batch holds.
+        """
         if len(places) == 0:
             return
         columns = [_column(side, field.type) for side, field in zip(sides, self._schema, strict=False)]
@@ -60,6 +65,12 @@ class TableWriter:
 def _column(side: Sequence[Any], kind: pa.DataType) -> pa.Array:
     if not pa.types.is_list(kind):
         return pa.array(side, type=kind)
+    total = sum(map(len, side))
+    if total > MAX_IDS:
+        raise ValueError(
+            f"Rows that are written at once must have at most {MAX_IDS:,} token ids, but these {len(side):,} have "
+            f"{total:,}; cut the longest text into several."
+        )
     # Eighty times as fast as converting the nested lists.
     ends = np.cumsum([0, *map(len, side)], dtype=np.int32)
     flat = np.fromiter(itertools.chain.from_iterable(side), dtype=kind.value_type.to_pandas_dtype(), count=ends[-1])

@@ -106,14 +106,15 @@ class LengthBucketBatches:
         while steps[-1] <= int(lengths_NK[:, -1].max(initial=0)):
             steps.append(steps[-1] + max(1, round(steps[-1] * LENGTH_STEP)))
         self._steps = np.array(steps)
-        self._count: int | None = None  # of every epoch, where all have the same examples
+        self._counts: dict[int, int] = {}
         self._latest: tuple[int, list[IntArray]] | None = None
 
     def num_batches(self, epoch: int) -> int:
         """Number of batches over all ranks."""
-        if self._count is None or not self.epochs.all_alike:
-            self._count = len(self._batches(epoch))
-        return self._count
+        number = 0 if self.epochs.all_alike else epoch
+        if number not in self._counts:
+            self._counts[number] = len(self._batches(number))
+        return self._counts[number]
 
     def epoch(self, epoch: int) -> Iterator[IntArray]:
         """All batches of one epoch, over all ranks, in their order."""

@@ -42,7 +42,7 @@ class StreamedTraining(NamedTuple):
     shares: Sequence[float] | None
     pool_size: int
     prepare: Callable[[int, list[PlacedRow]], Any]
-    open_pool: Callable[[Pool], PoolBatches]
+    open_pool: Callable[[Pool, int], PoolBatches]
     identity: str
 
 
@@ -105,13 +105,13 @@ class RunData(LightningDataModule):
                 training.pool_size,
                 training.prepare,
                 seed=self.seed,
-                rank=rank,
-                ranks=ranks,
             )
             return StreamLoader(
                 stream,
                 training.open_pool,
                 self.num_batches(),
+                rank=rank,
+                ranks=ranks,
                 identity=training.identity,
                 num_workers=self.num_workers,
                 pin_memory=self._pins_memory(),

@@ -72,17 +72,21 @@ class Windows(Dataset[TextBatch]):
         stream: the tokens.
         length: of a window; one token more is read, for the last label.
         pad_id: fills up a last, shorter window.
+        sizes: tokens of the corpora that the stream is made of, which no window reads beyond; None: it is one.
     """
 
-    def __init__(self, stream: TokenStream, length: int, pad_id: int) -> None:
+    def __init__(self, stream: TokenStream, length: int, pad_id: int, sizes: Sequence[int] | None = None) -> None:
         self.stream, self.length, self.pad_id = stream, length, pad_id
+        self.ends = np.cumsum([len(stream)] if sizes is None else sizes)
 
     def __len__(self) -> int:
         return len(self.stream)
 
     def __getitem__(self, plan: BatchPlan) -> TextBatch:
-        windows = [(int(start), self.stream.part(int(start), int(start) + self.length + 1)) for start in plan.examples]
-        return collate_texts(windows, self.pad_id)
+        starts = np.asarray(plan.examples)
+        stops = np.minimum(starts + self.length + 1, self.ends[np.searchsorted(self.ends, starts, side="right")])
+        windows = zip(starts.tolist(), stops.tolist(), strict=True)
+        return collate_texts([(start, self.stream.part(start, stop)) for start, stop in windows], self.pad_id)
 
 
 class Segments:

@@ -32,6 +32,9 @@ _NO_TEXT = (
 )
 
 _CUT = re.compile(r"\S\n(?=\S)")
+# A word ends here for every tokenizer that looks for words as GPT-2 or its successors do. White space goes with what
+# follows: before a word it is part of it, and a line end may be part of the punctuation before it, but of no letter.
+_WORD_END = re.compile(r"\S(?= )|[^\W_](?=\s)")
 
 
 def read_blocks(path: Path, skip: int = 0, size: int = BLOCK) -> Iterator[tuple[int, bytes]]:
@@ -97,12 +100,15 @@ def read_pieces(path: Path, size: int = BLOCK) -> Iterator[str]:
         path: the file.
         size: a piece has about so many bytes. It ends with a line end between two characters that are no white space:
             subword tokenizers separate words there, while what becomes of a longer run of white space depends on all
-            of it. So pieces are longer, up to the whole text, where there are only blank or indented lines.
+            of it. Where there are only blank, indented or very long lines, and those of Windows, pieces have about
+            four times as many, and end with a word. Only a text without a place for that stays in one piece.
 
     Raises:
         ValueError: As :func:`read_blocks`, or a line is not UTF-8.
     """
+    longest = 4 * size
     pending: list[str] = []
+    length = 0  # of what is pending
     for number, block in read_blocks(path, size=size):
         try:
             text = block.decode()
@@ -110,14 +116,26 @@ def read_pieces(path: Path, size: int = BLOCK) -> Iterator[str]:
             raise not_utf8(path, number + block.count(b"\n", 0, error.start) + 1, error) from None
         cut = 0
         if pending and not _CUT.match(pending[-1][-2:] + text[0]):
-            found = _CUT.search(text)
+            found = _CUT.search(text) or (_WORD_END.search(text) if length > longest else None)
             cut = len(text) if found is None else found.end()
         if pending and cut < len(text):
-            yield "".join([*pending, text[:cut]])
-            pending = [text[cut:]]
-        else:
-            pending.append(text)
-    yield "".join(pending)
+            yield from cut_at_words("".join([*pending, text[:cut]]), longest)
+            pending, length = [], 0
+        pending.append(text[cut:] if length == 0 else text)
+        length += len(pending[-1])
+    yield from cut_at_words("".join(pending), longest)
+
+
+def cut_at_words(text: str, size: int) -> Iterator[str]:
+    """`text` in pieces of `size` characters and the rest of a word, the last one of any length.
+
+    Subword tokenizers find the same words in the pieces as in the whole: every cut is between a word and white space.
+    """
+    start = 0
+    while len(text) - start > size and (found := _WORD_END.search(text, start + size - 1)):
+        yield text[start : found.end()]
+        start = found.end()
+    yield text[start:]
 
 
 def not_utf8(path: Path, line: int, error: UnicodeDecodeError) -> ValueError:

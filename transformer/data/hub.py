@@ -1,14 +1,18 @@
 """Splits of data sets on the Hugging Face hub, or of local folders in its layout, through ``datasets``."""
 
 import itertools
+import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
 import datasets
+import xxhash
 
 from transformer.data.document_config import HubTextConfig
+from transformer.data.files import fingerprint
 from transformer.data.pair_config import HubPairsConfig
 from transformer.data.readers import text_at
 from transformer.data.rows import Row, Shard
@@ -18,6 +22,10 @@ LoadedT = TypeVar("LoadedT")
 
 def hub_shard(config: HubPairsConfig | HubTextConfig, split: str, fields: Sequence[str], *, streaming: bool) -> Shard:
     """A split as one shard.
+
+    When streaming, the rows of a local folder are told apart by all files below it: their names there, and their
+    :func:`~transformer.data.files.fingerprint`. The folder may move. Those of a data set on the hub are told apart by
+    its name and `revision` alone: without a commit as `revision`, a change on the hub goes unnoticed.
 
     Args:
         config: which data set.
@@ -31,11 +39,22 @@ def hub_shard(config: HubPairsConfig | HubTextConfig, split: str, fields: Sequen
     where = f"row {{}} of {split!r} of {config.dataset!r}"
     if streaming:
         stream = _loaded(config, split, partial(datasets.load_dataset, streaming=True))
-        identity = f"hub stream {config.dataset} {config.subset} {config.revision} {split} {list(fields)}"
+        folder = Path(config.dataset)
+        origin = _files_below(folder) if folder.is_dir() else f"{config.dataset} {config.revision}"
+        identity = f"hub stream {origin} {config.subset} {split} {list(fields)}"
         return Shard(partial(_stream_rows, stream, tuple(fields), where), None, where, 0, identity)
     table = _text_columns(_loaded(config, split, datasets.load_dataset), fields, config.dataset)
     identity = f"hub {table._fingerprint} {list(fields)}"
     return Shard(partial(_table_rows, table), partial(len, table), where, 0, identity)
+
+
+def _files_below(folder: Path) -> str:
+    """Changes when any file below a folder does."""
+    # Through links to folders, too, as `datasets` finds its files.
+    walk = os.walk(folder, followlinks=True)
+    paths = sorted(path for root, _, names in walk for name in names if (path := Path(root, name)).is_file())
+    files = [[path.relative_to(folder).as_posix(), fingerprint(path)] for path in paths]
+    return xxhash.xxh3_128_hexdigest(json.dumps(files).encode())
 
 
 def _loaded(config: HubPairsConfig | HubTextConfig, split: str, load: Callable[..., LoadedT]) -> LoadedT:

@@ -53,15 +53,16 @@ class ResumableLoader(DataLoader[Any]):
 
     def state_dict(self) -> dict[str, Any]:
         """The number of batches taken, and of which data."""
-        return {"taken": self.taken, "data_checksum": self.data_checksum}
+        return {"taken": self.taken, "data_checksum": self.data_checksum, "ranks": self.run_sampler.ranks}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Start the next iteration after that many batches.
 
         Raises:
-            ValueError: The data are others than those that the state is of.
+            ValueError: The data, or the number of ranks, are others than those that the state is of.
         """
         check_same_data(state["data_checksum"], self.data_checksum)
+        check_same_ranks(state["ranks"], self.run_sampler.ranks)
         self.run_sampler.position = self.taken = state["taken"]
 
 
@@ -71,6 +72,14 @@ def check_same_data(stored: str, present: str) -> None:
         raise ValueError(
             "the training data, or how they are filtered or cut into subwords, have changed since this run was saved, "
             "so it cannot go on where it was; start a new run."
+        )
+
+
+def check_same_ranks(stored: int, present: int) -> None:
+    """Refuse to share the batches among another number of devices: some would be lost."""
+    if stored != present:
+        raise ValueError(
+            f"this run was saved with {stored} devices, which share the batches, and cannot go on with {present}."
         )
 
 

@@ -1,6 +1,7 @@
 """Sentence pairs as token ids, in memory or on disk, and the batches that are made of them."""
 
 import logging
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from random import Random
@@ -178,6 +179,8 @@ class PairExamples(Dataset[TranslationBatch]):
         tokenizers: for the special ids.
         sampling_seed: cut texts into subwords anew each time, at random: a function of this seed, the epoch and the
             example. None takes the ids as they are.
+        max_tokens: padded tokens of a side at most, where texts are cut anew: the examples that make a batch too large
+            are taken as they are.
         packed_width: put several examples into rows of so many tokens; plans then name rows of examples.
     """
 
@@ -187,11 +190,13 @@ class PairExamples(Dataset[TranslationBatch]):
         tokenizers: PairTokenizers,
         *,
         sampling_seed: int | None = None,
+        max_tokens: int = sys.maxsize,
         packed_width: int | None = None,
     ) -> None:
         self.pairs, self.sampling_seed, self.packed_width = pairs, sampling_seed, packed_width
-        special = tokenizers.target  # both sides have the same
-        self.pad_id, self.bos_id, self.eos_id = special.pad_id, special.bos_id, special.eos_id
+        self.max_tokens = max_tokens
+        assert tokenizers.source.control_ids == tokenizers.target.control_ids
+        self.pad_id, self.bos_id, self.eos_id = tokenizers.target.control_ids
 
     def __len__(self) -> int:
         return len(self.pairs)
@@ -199,7 +204,10 @@ class PairExamples(Dataset[TranslationBatch]):
     def __getitem__(self, plan: BatchPlan) -> TranslationBatch:
         special = {"pad_id": self.pad_id, "bos_id": self.bos_id, "eos_id": self.eos_id}
         if self.packed_width is None:
-            return collate_translation([self._example(plan.epoch, int(number)) for number in plan.examples], **special)
+            examples = [self._example(plan.epoch, int(number)) for number in plan.examples]
+            if self.sampling_seed is not None:
+                self._fit(examples)
+            return collate_translation(examples, **special)
         rows = [[self._example(plan.epoch, int(number)) for number in row] for row in plan.examples]
         return collate_packed_pairs(rows, width=self.packed_width, **special)
 
@@ -207,6 +215,16 @@ class PairExamples(Dataset[TranslationBatch]):
         if self.sampling_seed is None:
             return number, *self.pairs.pair(number)
         return number, *self.pairs.sampled(number, example_random(self.sampling_seed, epoch, number))
+
+    def _fit(self, examples: list[tuple[int, TokenIds, TokenIds]]) -> None:
+        """Take the longest examples as they are until the batch is within its budget."""
+        lengths = [max(len(source), len(target)) + 1 for _, source, target in examples]
+        for place in sorted(range(len(examples)), key=lengths.__getitem__, reverse=True):
+            if max(lengths) * len(examples) <= self.max_tokens:
+                return
+            number = examples[place][0]
+            examples[place] = number, *self.pairs.pair(number)
+            lengths[place] = int(self.pairs.lengths_N2[number].max())
 
 
 def example_random(seed: int, epoch: int, number: int) -> Random:

@@ -12,7 +12,16 @@ from transformer.data.filters import Filters
 from transformer.data.mixing import shares_of
 from transformer.data.pair_config import MixtureConfig
 from transformer.data.pairs import PairTokenizers
-from transformer.data.prepare import EncodedCorpus, Progress, Texts, column_of, kept_rows, prepare_ids, prepare_texts
+from transformer.data.prepare import (
+    FORMAT,
+    EncodedCorpus,
+    Progress,
+    Texts,
+    column_of,
+    kept_rows,
+    prepare_ids,
+    prepare_texts,
+)
 from transformer.data.report import CorpusTally, PreparationReport
 from transformer.data.sources import CorpusConfig, Source, open_source
 from transformer.data.tokenizer import Tokenizer
@@ -75,6 +84,14 @@ class Preparation:
             assert source is not None, "every corpus has a training split"
             self.sources.append(source)
 
+    def stream_shares(self) -> list[float] | None:
+        """The share of each corpus in a stream; counts rows only where that is needed, and compares parallel files."""
+        for source in self.sources:
+            source.check()
+        weighted = isinstance(self.data, MixtureConfig | TextMixtureConfig) and self.data.weights is not None
+        needed = len(self.sources) > 1 and not weighted
+        return self.shares([source.num_rows() if needed else None for source in self.sources])
+
     def shares(self, sizes: Sequence[int | None]) -> list[float] | None:
         """The share of each corpus in an epoch, or None where all its examples are used."""
         weights, temperature = None, None
@@ -100,7 +117,7 @@ class Preparation:
             return obtain_tokenizers(config, tags, columns, [prepared.folder.name for prepared in texts], self.cache)
         columns = [self._first_texts(side) for side in range(num_sides)]
         filters = [corpus.filters.model_dump_json() for corpus in self.corpora.values()]
-        key = ["stream", *(source.identity() for source in self.sources), *filters]
+        key = [f"stream {FORMAT} {STREAMED_TEXTS}", *(source.identity() for source in self.sources), *filters]
         return obtain_tokenizers(config, tags, columns, key, self.cache)
 
     def _first_texts(self, side: int) -> Iterator[str]:

@@ -1,5 +1,6 @@
 """From the files of a corpus to token ids on disk: filtered and cut into subwords once, found at the next start."""
 
+import itertools
 import json
 import logging
 import unicodedata
@@ -9,10 +10,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 import regex
+import tokenizers as library
 
 from transformer.data.arrow import TEXT, IdTable, TableWriter, TextTable, id_type
 from transformer.data.cache import Cache, checksum_of
 from transformer.data.document_config import PlainTextConfig
+from transformer.data.files import cut_at_words
 from transformer.data.filters import Filters
 from transformer.data.report import CorpusReport, CorpusTally, SideReport, SideTally
 from transformer.data.rows import Row
@@ -171,6 +174,7 @@ def prepare_ids(
     depends_on = {
         "format": FORMAT,
         "texts": texts.folder.name,
+        "library": library.__version__,
         "tokenizers": [tokenizer.fingerprint() for tokenizer in tokenizers],
         "mark_documents": mark_documents,
     }
@@ -189,12 +193,19 @@ def _sides(table: TextTable) -> tuple[str, ...]:
 
 
 def encode_all(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
-    """Token ids of each text, with bounded memory beside the result."""
+    """Token ids of each text, with bounded memory beside the result: a tokenizer takes a hundred bytes a character."""
     ids: list[list[int]] = []
-    start, characters = 0, 0
+    start, characters, limit = 0, 0, CHARACTERS // 4
+    cuts_long = any(len(text) > limit for text in texts) and tokenizer.cuts_at_words
     for number, text in enumerate(texts):
+        if cuts_long and len(text) > limit:
+            ids += tokenizer.encode_batch(texts[start:number])
+            parts = (tokenizer.encode_batch([part])[0] for part in cut_at_words(text, limit))
+            ids.append(list(itertools.chain.from_iterable(parts)))
+            start, characters = number + 1, 0
+            continue
         characters += len(text)
-        if characters > CHARACTERS // 4:
+        if characters > limit:
             ids += tokenizer.encode_batch(texts[start : number + 1])
             start, characters = number + 1, 0
     return ids + tokenizer.encode_batch(texts[start:])

@@ -26,6 +26,7 @@ class Shard(NamedTuple):
         location: names a row for messages, with ``{}`` for its number.
         first: the number of the first row in such a message.
         identity: changes when the rows do.
+        check: raises ValueError for a fault that is found much faster than by reading all rows, or None.
     """
 
     read: ReadRows
@@ -33,6 +34,7 @@ class Shard(NamedTuple):
     location: str
     first: int
     identity: str
+    check: Callable[[], object] | None = None
 
     def where(self, row: int) -> str:
         """File and line of a row, counted from 0."""

@@ -1,66 +1,67 @@
-"""Text files for a language model: as running text, as one document each, or as one document a line."""
+"""Text files for a language model: as running text, as one document each, or as one document a line.
+
+Where the last part of the training text is for validation, the cut is known only at the end of the last file. A run
+that finds its training text in the cache reads the files once: validation is cut out of them in one pass, which keeps
+the last part in memory, and the training part is looked for when its rows are read and not before.
+"""
 
 import itertools
-from collections.abc import Iterator, Sequence
-from functools import partial
+import json
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from pathlib import Path
 from typing import NamedTuple
+
+import xxhash
 
 from transformer.data.document_config import PlainTextConfig
 from transformer.data.files import count_lines, find_files, fingerprint, read_pieces
 from transformer.data.readers import read_parallel
 from transformer.data.rows import Row, Shard, Split
 
-
-class _Part(NamedTuple):
-    """A part of a file, in characters or in lines; None is to the end."""
-
-    path: Path
-    start: int
-    stop: int | None
+ROW: Mapping[str, str] = {"running": "piece", "file": "document", "line": "line"}
+"""What a row is called in messages."""
 
 
 def text_shards(config: PlainTextConfig, split: Split) -> tuple[Shard, ...] | None:
-    """The shards of a split, or None if there is no such split."""
+    """The shards of a split, or None if there is no such split.
+
+    Raises:
+        ValueError: a file is missing; or, of a validation part that is cut out of the training text, not readable.
+    """
     if split == "test":
         files = config.test
     elif split == "validation" and config.validation is not None:
         files = config.validation
     elif config.validation_fraction is not None:
-        paths = find_files(Path(config.folder), config.train)
-        parts = _cut(paths, config.validation_fraction, lines=config.documents == "line")[split == "validation"]
-        return tuple(_shard(config, part) for part in parts)
+        return _cut_shards(config, config.validation_fraction, split)
     else:
         files = config.train if split == "train" else None
     if files is None:
         return None
-    return tuple(_shard(config, _Part(path, 0, None)) for path in find_files(Path(config.folder), files))
+    return tuple(_shard(config, path) for path in find_files(Path(config.folder), files))
 
 
-def _shard(config: PlainTextConfig, part: _Part) -> Shard:
-    identity = f"text {config.documents} {part.start} {part.stop} {fingerprint(part.path)}"
-    file = str(part.path)
+def _shard(config: PlainTextConfig, path: Path) -> Shard:
+    identity = f"text {config.documents} {fingerprint(path)}"
+    where = f"{str(path)!r}, {ROW[config.documents]} {{}}"
     match config.documents:
         case "running":
-            return Shard(partial(_pieces, part), None, f"{file!r}, piece {{}}", 1, identity)
+            return Shard(partial(_pieces, path), None, where, 1, identity)
         case "file":
-            return Shard(partial(_whole, part.path), _one, f"{file!r}, document {{}}", 1, identity)
+            return Shard(partial(_whole, path), _one, where, 1, identity)
         case "line":
-            count = partial(_count, part)
-            return Shard(partial(_lines, part), count, f"{file!r}, line {{}}", 1 + part.start, identity)
+            return Shard(partial(_lines, path), partial(count_lines, path), where, 1, identity)
 
 
 def _one() -> int:
     return 1
 
 
-def _count(part: _Part) -> int:
-    return (count_lines(part.path) if part.stop is None else part.stop) - part.start
-
-
-def _lines(part: _Part, skip: int = 0) -> Iterator[Row | ValueError]:
-    stop = None if part.stop is None else max(part.stop - part.start - skip, 0)
-    yield from itertools.islice(read_parallel((part.path,), skip=part.start + skip), stop)
+def _pieces(path: Path, skip: int = 0) -> Iterator[Row]:
+    for piece in itertools.islice(read_pieces(path), skip, None):
+        yield (piece,)
 
 
 def _whole(path: Path, skip: int = 0) -> Iterator[Row]:
@@ -68,46 +69,143 @@ def _whole(path: Path, skip: int = 0) -> Iterator[Row]:
         yield ("".join(read_pieces(path)),)
 
 
-def _pieces(part: _Part, skip: int = 0) -> Iterator[Row]:
-    yield from itertools.islice(_clipped(part), skip, None)
+def _lines(path: Path, skip: int = 0) -> Iterator[Row | ValueError]:
+    yield from read_parallel((path,), skip=skip)
 
 
-def _clipped(part: _Part) -> Iterator[Row]:
-    position = 0
-    for piece in read_pieces(part.path):
-        start = max(part.start - position, 0)
-        stop = len(piece) if part.stop is None else min(part.stop - position, len(piece))
-        if start < stop:
-            yield (piece[start:stop],)
-        position += len(piece)
+def _cut_shards(config: PlainTextConfig, fraction: float, split: Split) -> tuple[Shard, ...]:
+    """A shard for each file that has a part in the split.
+
+    For training these are all files, because which of them are cut is not known yet; the others have no rows.
+    """
+    paths, is_lines = find_files(Path(config.folder), config.train), config.documents == "line"
+    fingerprints = [fingerprint(path) for path in paths]
+    # The cut depends on the lengths of all files, so each part changes with any of them.
+    all_files = xxhash.xxh3_128_hexdigest(json.dumps(fingerprints).encode())
+    parts = [f"text {config.documents} {split} {fraction} {all_files} {found}" for found in fingerprints]
+    where = [f"{str(path)!r}, {ROW[config.documents]} {{}}" for path in paths]
+    if split == "train":
+        cut = _Cut(paths, fraction, lines=is_lines)
+        return tuple(
+            Shard(
+                partial(cut.lines_before if is_lines else cut.pieces_before, file),
+                partial(cut.count_lines_before, file) if is_lines else None,
+                where[file],
+                1,
+                parts[file],
+            )
+            for file in range(len(paths))
+        )
+    place, tail = _find_cut(paths, fraction, lines=is_lines)
+    shards = []
+    for file in range(min(place.file, len(paths) - 1), len(paths)):  # at least one: that there is nothing is an error
+        rows = tuple(text for piece in tail if piece.file == file for text in _rows(piece.text, lines=is_lines))
+        first = 1 + (place.line if is_lines and file == place.file else 0)
+        shards.append(Shard(partial(_listed, rows), partial(len, rows), where[file], first, parts[file]))
+    return tuple(shards)
 
 
-def _cut(paths: Sequence[Path], fraction: float, *, lines: bool) -> tuple[list[_Part], list[_Part]]:
-    """What comes before the last `fraction` of all characters, and the rest."""
-    sizes = [sum(map(len, read_pieces(path))) for path in paths]
-    rest = int(sum(sizes) * (1 - fraction))
-    before: list[_Part] = []
-    after: list[_Part] = []
-    for path, size in zip(paths, sizes, strict=True):
-        cut = min(rest, size)
-        rest -= cut
-        if cut == size:
-            before.append(_Part(path, 0, None))
-            continue
-        if lines:
-            cut = _line_at(path, cut)
-        if cut > 0:
-            before.append(_Part(path, 0, cut))
-        after.append(_Part(path, cut, None))
-    return before, after
+class _Piece(NamedTuple):
+    """A part of a file, in memory.
+
+    Attributes:
+        file: number of the file.
+        start: characters before it, in all files.
+        character, line: characters and lines before it, in its file.
+        text: the part.
+    """
+
+    file: int
+    start: int
+    character: int
+    line: int
+    text: str
 
 
-def _line_at(path: Path, character: int) -> int:
-    """Number of the line that a character stands in."""
-    number = 0
-    for piece in read_pieces(path):
-        if character <= len(piece):
-            return number + piece.count("\n", 0, character)
-        number += piece.count("\n")
-        character -= len(piece)
-    return number
+class _Place(NamedTuple):
+    """Where the training part ends: which file, and how many characters and whole lines of it are in."""
+
+    file: int
+    character: int
+    line: int
+
+
+class _Cut:
+    """The training part of some files. Its end is found, by one pass over them, when it is first needed, and kept.
+
+    Args:
+        paths: the files.
+        fraction: of all characters, after the end.
+        lines: whether the end is at the start of a line.
+    """
+
+    def __init__(self, paths: Sequence[Path], fraction: float, *, lines: bool) -> None:
+        self.paths, self.fraction, self.lines = paths, fraction, lines
+
+    @cached_property
+    def place(self) -> _Place:
+        """The end."""
+        return _find_cut(self.paths, self.fraction, lines=self.lines)[0]
+
+    def pieces_before(self, file: int, skip: int = 0) -> Iterator[Row]:
+        """The pieces of a file; nothing is read behind the end."""
+        if file <= self.place.file:
+            left = self.place.character if file == self.place.file else None
+            yield from itertools.islice(_clipped(self.paths[file], left), skip, None)
+
+    def lines_before(self, file: int, skip: int = 0) -> Iterator[Row | ValueError]:
+        """The lines of a file; nothing is read behind the end."""
+        if file <= self.place.file:
+            stop = max(self.place.line - skip, 0) if file == self.place.file else None
+            yield from itertools.islice(_lines(self.paths[file], skip), stop)
+
+    def count_lines_before(self, file: int) -> int:
+        """Number of lines of a file."""
+        if file < self.place.file:
+            return count_lines(self.paths[file])
+        return self.place.line if file == self.place.file else 0
+
+
+def _clipped(path: Path, stop: int | None) -> Iterator[Row]:
+    """The pieces of a file up to a character; None is to its end."""
+    if stop is None:
+        yield from _pieces(path)
+    elif stop > 0:
+        for piece in read_pieces(path):
+            yield (piece[:stop],)
+            stop -= len(piece)
+            if stop <= 0:
+                return
+
+
+def _find_cut(paths: Sequence[Path], fraction: float, *, lines: bool) -> tuple[_Place, list[_Piece]]:
+    """Where the last `fraction` of all characters begins, and the text from there on, by one pass over the files.
+
+    What is still in memory, at any moment, is the last `fraction` of what has been read.
+    """
+    held, total, cut = deque[_Piece](), 0, 0
+    for file, path in enumerate(paths):
+        character, line = 0, 0
+        for text in read_pieces(path):
+            held.append(_Piece(file, total, character, line, text))
+            total, character, line = total + len(text), character + len(text), line + text.count("\n")
+            cut = int(total * (1 - fraction))  # never smaller than before
+            while held and held[0].start + len(held[0].text) <= cut:
+                held.popleft()
+    if not held:
+        return _Place(len(paths), 0, 0), []
+    first = held.popleft()
+    inside = cut - first.start
+    if lines:
+        inside = first.text.rfind("\n", 0, inside) + 1  # a piece begins with a line
+    place = _Place(first.file, first.character + inside, first.line + first.text.count("\n", 0, inside))
+    return place, [first._replace(text=first.text[inside:]), *held]
+
+
+def _rows(text: str, *, lines: bool) -> list[str]:
+    return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")] if lines else [text]
+
+
+def _listed(texts: Sequence[str], skip: int = 0) -> Iterator[Row]:
+    for text in texts[skip:]:
+        yield (text,)

@@ -72,6 +72,12 @@ class Source(NamedTuple):
             return None
         return sum(shard.count_rows() for shard in self.shards if shard.count_rows is not None)
 
+    def check(self) -> None:
+        """Raise ValueError for faults that are found fast: parallel files of unequal length."""
+        for shard in self.shards:
+            if shard.check is not None:
+                shard.check()
+
     def rows(self) -> Iterator[tuple[int, Row | ValueError]]:
         """All rows, each with its :func:`place`."""
         for number, shard in enumerate(self.shards):
@@ -160,6 +166,7 @@ def _parallel(source: Path, target: Path) -> Shard:
         f"{str(source)!r}, line {{}}",
         1,
         f"parallel {fingerprint(source)} {fingerprint(target)}",
+        partial(_equal_lines, source, target),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from torch.utils.data import DataLoader
 
-from transformer.data.loading import as_it_is, check_same_data
+from transformer.data.loading import as_it_is, check_same_data, check_same_ranks
 from transformer.data.streaming import Cursor, Pool, PoolStream
 
 log = logging.getLogger(__name__)
@@ -19,16 +19,18 @@ class PoolBatches(NamedTuple):
     """The batches of a pool, and how many rows were left out of it for what reason.
 
     Attributes:
-        plans: what each batch is made of.
+        plans: what each batch is made of; the ranks divide their number.
         make: makes a batch of a plan.
         num_rows: rows that were read.
-        dropped: number of rows by reason.
+        dropped: number of rows left out, by reason.
+        num_cut: number of rows that were too long and are cut.
     """
 
     plans: list[Any]
     make: Callable[[Any], Any]
     num_rows: int
     dropped: Mapping[str, int]
+    num_cut: int = 0
 
 
 class StreamLoader:
@@ -39,8 +41,9 @@ class StreamLoader:
 
     Args:
         stream: gives pools.
-        open_pool: turns a pool into its batches, in their order.
-        num_batches: length of the run.
+        open_pool: turns a pool into its batches, in their order, for a number of ranks.
+        num_batches: length of the run on each rank.
+        rank, ranks: which of them are this rank's.
         identity: changes when the files do; a run is not resumed with others.
         num_workers: processes that read, filter and cut texts into subwords.
         pin_memory: put batches where a GPU fetches them fastest.
@@ -49,19 +52,21 @@ class StreamLoader:
     def __init__(
         self,
         stream: PoolStream,
-        open_pool: Callable[[Pool], PoolBatches],
+        open_pool: Callable[[Pool, int], PoolBatches],
         num_batches: int,
         *,
+        rank: int = 0,
+        ranks: int = 1,
         identity: str,
         num_workers: int,
         pin_memory: bool,
     ) -> None:
         self.stream, self.open_pool, self.num_batches = stream, open_pool, num_batches
         self.identity, self.num_workers, self.pin_memory = identity, num_workers, pin_memory
-        self.taken = 0
+        self.rank, self.ranks, self.taken = rank, ranks, 0
         self._pool: tuple[int, tuple[Cursor, ...]] = stream.start
         self._taken_of_pool = 0
-        self._num_rows, self._dropped, self._reported = 0, Counter[str](), 0
+        self._num_rows, self._num_cut, self._dropped, self._reported = 0, 0, Counter[str](), 0
 
     def __len__(self) -> int:
         return self.num_batches
@@ -83,12 +88,12 @@ class StreamLoader:
                 if isinstance(pool.content, ValueError):
                     raise pool.content
                 self._pool, self._taken_of_pool = (pool.number, pool.cursors), skip
-                batches = self.open_pool(pool)
+                batches = self.open_pool(pool, self.ranks)
                 self._count(batches)
                 num_empty = 0 if batches.plans else num_empty + 1
                 if num_empty == MAX_EMPTY_POOLS:
                     raise ValueError(f"no training example is left: {self._summary()}.")
-                for plan in batches.plans[skip:]:
+                for plan in batches.plans[self.rank :: self.ranks][skip:]:
                     if self.taken == self.num_batches:
                         break
                     batch = batches.make(plan)
@@ -101,14 +106,19 @@ class StreamLoader:
 
     def _count(self, batches: PoolBatches) -> None:
         self._num_rows += batches.num_rows
+        self._num_cut += batches.num_cut
         self._dropped.update(batches.dropped)
-        if self._dropped.total() >= max(1, 2 * self._reported):
-            self._reported = self._dropped.total()
+        num_touched = self._dropped.total() + self._num_cut
+        if num_touched >= max(1, 2 * self._reported):
+            self._reported = num_touched
             log.warning("%s.", self._summary())
 
     def _summary(self) -> str:
         reasons = ", ".join(f"{count:,} {reason}" for reason, count in self._dropped.most_common())
-        return f"of {self._num_rows:,} training examples read so far, left out: {reasons}"
+        parts = [f"left out: {reasons}"] if reasons else []
+        if self._num_cut:
+            parts.append(f"cut: {self._num_cut:,} too long")
+        return f"of {self._num_rows:,} training examples read so far, {', '.join(parts)}"
 
     def state_dict(self) -> dict[str, Any]:
         """Where the run is."""
@@ -119,15 +129,17 @@ class StreamLoader:
             "cursors": [list(cursor) for cursor in cursors],
             "taken_of_pool": self._taken_of_pool,
             "identity": self.identity,
+            "ranks": self.ranks,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on there.
 
         Raises:
-            ValueError: The files are others than those that the state is of.
+            ValueError: The files, or the number of ranks, are others than those that the state is of.
         """
         check_same_data(state["identity"], self.identity)
+        check_same_ranks(state["ranks"], self.ranks)
         self.taken, self._taken_of_pool = state["taken"], state["taken_of_pool"]
         self._pool = state["pool"], tuple(tuple(cursor) for cursor in state["cursors"])
 

@@ -47,6 +47,7 @@ class PairPool(NamedTuple):
     targets: Ragged
     num_rows: int
     dropped: Mapping[str, int]
+    num_cut: int
 
 
 class PairPools:
@@ -99,21 +100,22 @@ class PairPools:
             if reason is not None:
                 dropped[reason] += 1
         sources, targets = self._encode(number, kept)
-        room, fitting = self.limit - 1, []
+        room, num_cut, fitting = self.limit - 1, 0, []
         for index, (corpus, place, _, _) in enumerate(kept):
             length = max(len(sources[index]), len(targets[index]))
             if length > room:
-                dropped["too long" if self.batching.over_long != "truncate" else "too long (cut)"] += 1
                 if self.batching.over_long == "error":
                     where = self.sources[corpus].where(place)
                     raise ValueError(f"{where}: this pair has {length + 1} tokens, more than {self.limit}.")
                 if self.batching.over_long != "truncate":
+                    dropped["too long"] += 1
                     continue
+                num_cut += 1
             fitting.append(index)
         numbers = np.array([kept[index][0] << CORPUS_BITS | kept[index][1] for index in fitting], dtype=np.int64)
         cut_sources = Ragged.of([sources[index][:room] for index in fitting])
         cut_targets = Ragged.of([targets[index][:room] for index in fitting])
-        return PairPool(numbers, cut_sources, cut_targets, len(rows), dict(dropped))
+        return PairPool(numbers, cut_sources, cut_targets, len(rows), dict(dropped), num_cut)
 
     def _encode(self, number: int, kept: list[tuple[int, int, str, str]]) -> tuple[list[list[int]], list[list[int]]]:
         sources = self.tokenizers.source.encode_batch([source for _, _, source, _ in kept])
@@ -128,8 +130,8 @@ class PairPools:
                     sources[index], targets[index] = source_ids, target_ids
         return sources, targets
 
-    def open(self, pool: Pool) -> PoolBatches:
-        """The batches of a pool."""
+    def open(self, pool: Pool, ranks: int) -> PoolBatches:
+        """The batches of a pool, for so many ranks."""
         content = pool.content
         assert isinstance(content, PairPool)
         pairs = MemoryPairs(content.sources.rows(), content.targets.rows())
@@ -141,14 +143,14 @@ class PairPools:
             return batch._replace(index_B=batch.index_B.new_tensor(content.numbers)[batch.index_B])
 
         seed = (self.seed << 20) + pool.number
-        plans = [] if len(pairs) == 0 else pair_batches(pairs.lengths_N2, self.batching, self.width, seed)
-        return PoolBatches(plans, make, content.num_rows, content.dropped)
+        plans = [] if len(pairs) == 0 else pair_batches(pairs.lengths_N2, self.batching, self.width, seed, ranks)
+        return PoolBatches(plans, make, content.num_rows, content.dropped, content.num_cut)
 
 
-def pair_batches(lengths_N2: IntArray, batching: BatchingConfig, width: int, seed: int) -> list[object]:
+def pair_batches(lengths_N2: IntArray, batching: BatchingConfig, width: int, seed: int, ranks: int) -> list[object]:
     """The batches of the pairs of one pool."""
     if batching.packing:
         rows = batching.max_tokens_per_batch // width
-        return list(PackedBatches(lengths_N2, capacity=width, rows=rows, seed=seed, ranks=1).epoch(0))
+        return list(PackedBatches(lengths_N2, capacity=width, rows=rows, seed=seed, ranks=ranks).epoch(0))
     epochs = Epochs([len(lengths_N2)], None, seed)
-    return list(LengthBucketBatches(lengths_N2, batching.max_tokens_per_batch, epochs, seed=seed, ranks=1).epoch(0))
+    return list(LengthBucketBatches(lengths_N2, batching.max_tokens_per_batch, epochs, seed=seed, ranks=ranks).epoch(0))

@@ -8,7 +8,7 @@ import numpy as np
 
 from transformer.data.arrow import IntArray
 from transformer.data.batching import TextBatch
-from transformer.data.buckets import BatchPlan
+from transformer.data.buckets import BatchPlan, split_until_divisible
 from transformer.data.document_config import DocumentCorpusConfig
 from transformer.data.documents import PackedDocuments, Segments, TokenStream, Windows
 from transformer.data.filters import Filters
@@ -88,8 +88,8 @@ class TextPools:
             ids = [[self.tokenizer.bos_id, *ids[place], self.tokenizer.eos_id] for place in order]
         return TextPool(Ragged.of(ids), len(rows), dict(dropped))
 
-    def open(self, pool: Pool) -> PoolBatches:
-        """The batches of a pool."""
+    def open(self, pool: Pool, ranks: int) -> PoolBatches:
+        """The batches of a pool, for so many ranks."""
         content = pool.content
         assert isinstance(content, TextPool)
         seed = (self.seed << 20) + pool.number
@@ -98,7 +98,7 @@ class TextPools:
             packed = PackedDocuments(segments, self.length, self.tokenizer.pad_id)
             lengths_P1, plans = segments.lengths_P1, list[object]()
             if len(segments):
-                batches = PackedBatches(lengths_P1, capacity=self.length, rows=self.rows, seed=seed, ranks=1)
+                batches = PackedBatches(lengths_P1, capacity=self.length, rows=self.rows, seed=seed, ranks=ranks)
                 plans += batches.epoch(0)
             return PoolBatches(plans, lambda plan: packed[BatchPlan(0, plan)], content.num_rows, content.dropped)
         windows = Windows(TokenStream([content.documents.values]), self.length, self.tokenizer.pad_id)
@@ -110,4 +110,5 @@ class TextPools:
         def make(plan: object) -> TextBatch:
             return windows[BatchPlan(0, plan)]
 
-        return PoolBatches(list(cut), make, content.num_rows, content.dropped)
+        shared = split_until_divisible(cut, ranks) if cut else []
+        return PoolBatches(list(shared), make, content.num_rows, content.dropped)

@@ -2,10 +2,10 @@
 
 The rows of all corpora are mixed into one endless sequence, and the sequence is cut into *pools* of a fixed number of
 rows. A pool is the shuffle buffer: its batches are made together. The shards of a corpus come in another order in every
-pass over it. All this is a function of the seed alone. Pool k belongs to rank ``k % ranks``, and the pools of a rank go
-round its workers; each worker reads past the pools of others, so nothing is read twice by the model, and the pools
-arrive in their order whatever the number of workers. A pool's number and the place where its rows begin are all
-that a run needs to go on.
+pass over it. All this is a function of the seed alone. The pools go round the workers; each worker reads past the pools
+of the others, and they arrive in their order whatever the number of workers. All ranks make all pools and share the
+batches of each, so they stay together. A pool's number and the place where its rows begin are all that a run needs to
+go on.
 """
 
 import itertools
@@ -83,7 +83,7 @@ class EndlessRows:
 
 
 class PoolStream(IterableDataset[Pool]):
-    """The pools of one rank.
+    """The endless sequence of pools.
 
     Args:
         sources: the corpora.
@@ -91,7 +91,6 @@ class PoolStream(IterableDataset[Pool]):
         size: rows of a pool.
         seed: decides the order of shards and the mixture.
         prepare: makes a pool's content of its rows; called in the worker.
-        rank, ranks: which pools are this rank's.
 
     Attributes:
         start: number of the first pool to give and the cursors there; set it before iterating to resume.
@@ -105,12 +104,10 @@ class PoolStream(IterableDataset[Pool]):
         prepare: Callable[[int, list[PlacedRow]], Any],
         *,
         seed: int,
-        rank: int = 0,
-        ranks: int = 1,
     ) -> None:
         assert shares is not None or len(sources) == 1
         self.sources, self.shares, self.size, self.seed = list(sources), shares, size, seed
-        self.prepare, self.rank, self.ranks = prepare, rank, ranks
+        self.prepare = prepare
         self.start: tuple[int, tuple[Cursor, ...]] = (0, (BEGINNING,) * len(self.sources))
 
     def __iter__(self) -> Iterator[Pool]:
@@ -123,23 +120,20 @@ class PoolStream(IterableDataset[Pool]):
             EndlessRows(source, self.seed + corpus, cursor)
             for corpus, (source, cursor) in enumerate(zip(self.sources, cursors, strict=True))
         ]
-        turn = 0
         for number in itertools.count(first):
             cursors = tuple(stream.cursor for stream in streams)
             counts = self._counts(number)
-            is_ours = number % self.ranks == self.rank
             try:
                 rows = [
                     PlacedRow(corpus, at, row)
                     for corpus, (stream, count) in enumerate(zip(streams, counts, strict=True))
                     for at, row in stream.take(count)
                 ]
-                if is_ours and turn % num_workers == number_of_worker:
+                if (number - first) % num_workers == number_of_worker:
                     yield Pool(number, cursors, self.prepare(number, rows))
             except ValueError as error:
                 yield Pool(number, cursors, error)
                 return
-            turn += is_ours
 
     def _counts(self, number: int) -> Sequence[int]:
         """Rows of each corpus in a pool."""

@@ -46,8 +46,14 @@ class TextSetup(NamedTuple):
     report: PreparationReport | None
 
 
-def read_documents(config: TextDataConfig, split: Split) -> list[str] | None:
+def read_documents(config: TextDataConfig, split: Split, *, whole_files: bool = False) -> list[str] | None:
     """The documents of a split in memory, or None if no corpus has such a split.
+
+    Args:
+        config: the corpora.
+        split: which part of them.
+        whole_files: running text comes as one text for each file, and not in pieces of about a megabyte, which are
+            cut faster but must not be taken for documents.
 
     Raises:
         ValueError: a file or a row cannot be read.
@@ -55,7 +61,13 @@ def read_documents(config: TextDataConfig, split: Split) -> list[str] | None:
     texts: list[str] = []
     for name, corpus in document_corpora(config).items():
         source = open_source(name, corpus, split)
-        if source is not None:
+        if source is None:
+            continue
+        if whole_files and not corpus.marks_documents:
+            for shard in source.shards:
+                pieces = read_all(source._replace(shards=(shard,)), keep_blank=True)
+                texts.append("".join(text for (text,) in pieces))
+        else:
             texts += [text for (text,) in read_all(source, keep_blank=not corpus.marks_documents)]
     return texts or None
 
@@ -93,7 +105,7 @@ def prepare_text(
             dropout=merge_dropout(tokenizer_config),
             seed=limits.seed,
         )
-        shares = corpora.shares([source.num_rows() for source in corpora.sources])
+        shares = corpora.stream_shares()
         size = preparation.buffer_size if marked or preparation.shuffle_buffer is not None else PIECES
         identity = corpora.identity([tokenizer])
         training = StreamedTraining(corpora.sources, shares, size, pools.prepare, pools.open, identity)
@@ -136,9 +148,11 @@ def _mapped(
         return MappedTraining(packed, partial(_packed_batches, segments, epochs, rows, length, limits.seed), checksum)
     streams = [TokenStream(corpus.ids.chunks(0)) for corpus in encoded]
     sizes = [len(stream) for stream in streams]
-    if sum(sizes) < 2:
-        raise ValueError(f"the training text has {sum(sizes)} tokens; at least 2 are needed.")
-    windows = Windows(TokenStream([chunk for stream in streams for chunk in stream.chunks]), length, tokenizer.pad_id)
+    for name, size in zip(corpora.corpora, sizes, strict=True):
+        if size < 2:
+            raise ValueError(f"the training text of {name} has {size} tokens; at least 2 are needed.")
+    whole = TokenStream([chunk for stream in streams for chunk in stream.chunks])
+    windows = Windows(whole, length, tokenizer.pad_id, sizes)
     batches = partial(_window_batches, sizes, length, rows, corpora.shares(sizes), limits.seed)
     return MappedTraining(windows, batches, checksum)
 

@@ -14,7 +14,7 @@ from tokenizers import models
 from transformer.data.added_tokens import UNUSED, add_tags, check_names
 from transformer.data.subwords import BpeDropout
 from transformer.data.tokenizer_config import FileTokenizerConfig, SpecialTokens
-from transformer.data.tokenizer_training import TrainedConfig, train_backend
+from transformer.data.tokenizer_training import TrainedConfig, cuts_at_words, train_backend
 
 logger = logging.getLogger(__name__)
 
@@ -23,13 +23,16 @@ class Tokenizer:
     """Cuts texts into token ids and puts them together again.
 
     Trained here, ``<pad>`` is 0, ``<s>`` 1, ``</s>`` 2 and ``<unk>`` 3. Texts never become special tokens or tags:
-    ``</s>`` in a text is text. Begin and end are never added here, whatever the tokenizer file says; whoever
-    builds a batch adds them.
+    ``</s>`` in a text is text. Begin and end are never added here, but by whoever builds a batch.
 
     Args:
         backend: The tokenizer of the ``tokenizers`` library; its padding, truncation and random dropout of merges
             are switched off.
         special_tokens: What the special tokens are called in `backend`.
+
+    Attributes:
+        vocab_size: All ids are below: special tokens, padding of the vocabulary and gaps in a file's ids included.
+        control_ids: The ids of pad, begin and end.
 
     Raises:
         ValueError: A special token is not in the vocabulary.
@@ -46,9 +49,11 @@ class Tokenizer:
         self._backend = backend
         self._bpe_dropout: BpeDropout | None = None
         self.special_tokens = names
+        self.vocab_size = _end_of_ids(backend)
         self.pad_id = _id_of(backend, "pad", names.pad)
         self.bos_id = _id_of(backend, "begin", names.begin)
         self.eos_id = _id_of(backend, "end", names.end)
+        self.control_ids = self.pad_id, self.bos_id, self.eos_id
         self.unk_id = None if names.unknown is None else _id_of(backend, "unknown", names.unknown)
         added = sorted(backend.get_added_tokens_decoder().items())
         ordinary = [(index, token) for index, token in added if token.content not in names.names]
@@ -58,7 +63,7 @@ class Tokenizer:
         self._symbols = {token.content: index for index, token in ordinary if not token.special}
         # An unknown token is a gap in the text and stays visible; the others are no text.
         specials = {index for index, token in added if token.special}
-        self._silent = (specials | {self.pad_id, self.bos_id, self.eos_id}) - {self.unk_id}
+        self._silent = specials.union(self.control_ids) - {self.unk_id}
         # Symbols that the decoder would take for a spelling of something else, such as "é" for a byte.
         decoder = backend.decoder
         self._verbatim = {
@@ -76,7 +81,7 @@ class Tokenizer:
 
         Args:
             config: What kind of vocabulary, how large.
-            texts: Read once, from first to last; no more than ``2 * max_training_texts`` are held in memory.
+            texts: Read once, from first to last; a bounded number of texts and characters is held in memory.
             tags: Tokens that no text contains, such as ``<2de>`` before sources to be translated into German.
 
         Raises:
@@ -94,7 +99,8 @@ class Tokenizer:
             tags: Special tokens that are added unless the file has them.
 
         Raises:
-            ValueError: The file is missing, is no tokenizer, or lacks a special token; a tag is an ordinary token.
+            ValueError: The file is missing, is no tokenizer, lacks a special token, or lacks tags and has gaps in its
+                ids; a tag is an ordinary token.
         """
         try:
             text = Path(path).read_text(encoding="utf-8")
@@ -108,7 +114,10 @@ class Tokenizer:
             raise ValueError(f"The file {str(path)!r} is not a `tokenizers` JSON file: {error}.") from error
         try:
             check_names(SpecialTokens() if special_tokens is None else special_tokens, tags, ())
+            gaps = _end_of_ids(backend) - backend.get_vocab_size()
             if new := add_tags(backend, tags):
+                if gaps > 0:  # the library would give them ids that are taken
+                    raise ValueError(f"Tags can be added only where every id has a token, but {gaps} have none.")
                 names, size = ", ".join(map(repr, new)), backend.get_vocab_size()
                 logger.info("%s: tags added to the vocabulary, now %d tokens: %s.", path, size, names)
             return cls(backend, special_tokens)
@@ -122,11 +131,15 @@ class Tokenizer:
         Tags are added to the source's vocabulary, as they stand before sources, unless its file has them.
 
         Raises:
-            ValueError: As :meth:`load`; there is to be BPE-dropout and a file does not hold byte-pair encoding.
+            ValueError: As :meth:`load`; there is to be BPE-dropout and a file does not hold byte-pair encoding; two
+                files differ in the ids of pad, begin and end.
         """
         source = target = cls._load_for(config, config.path, tags)
         if config.target_path is not None:
             target = cls._load_for(config, config.target_path, ())
+            if source.control_ids != target.control_ids:
+                found = f"{source.control_ids} in {config.path!r} and {target.control_ids} in {config.target_path!r}"
+                raise ValueError(f"The ids of pad, begin and end must be the same on both sides, but are {found}.")
         return source, target
 
     @classmethod
@@ -149,9 +162,9 @@ class Tokenizer:
         return xxhash.xxh3_128_hexdigest(content.encode())
 
     @property
-    def vocab_size(self) -> int:
-        """Number of token ids, special ones and padding of the vocabulary included."""
-        return self._backend.get_vocab_size(with_added_tokens=True)
+    def cuts_at_words(self) -> bool:
+        """Whether the ids of a text are those of its parts, cut before white space; as a rule so if trained here."""
+        return cuts_at_words(self._backend)
 
     @property
     def kind(self) -> str:
@@ -235,9 +248,8 @@ class Tokenizer:
 
     def pieces(self, ids: Sequence[int]) -> list[str]:
         """The tokens with these ids as the vocabulary spells them, special ones included; for looking at."""
-        pieces = [self._backend.id_to_token(index) for index in self._checked(ids)]
-        assert all(piece is not None for piece in pieces)
-        return [piece for piece in pieces if piece is not None]
+        pieces = ((index, self._backend.id_to_token(index)) for index in self._checked(ids))
+        return [f"<no token {index}>" if piece is None else piece for index, piece in pieces]
 
     def _ordinary(self, ids: list[int]) -> list[int]:
         """The same ids, with control tokens spelt character by character.
@@ -270,6 +282,10 @@ class Tokenizer:
         if largest >= self.vocab_size:
             raise ValueError(f"Token ids must be below the vocabulary size ({self.vocab_size}), but one is {largest}.")
         return [index for index in ids if index >= 0]
+
+
+def _end_of_ids(backend: tokenizers.Tokenizer) -> int:
+    return max(backend.get_vocab().values(), default=-1) + 1
 
 
 def _id_of(backend: tokenizers.Tokenizer, role: str, name: str) -> int:

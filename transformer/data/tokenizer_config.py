@@ -65,7 +65,8 @@ class _TrainedSubwords(_TokenizerBase):
     split_digits: bool = True
     """Every digit is a token of its own, so that numbers look alike whatever their length."""
     max_training_texts: int = Field(default=1_000_000, gt=0)
-    """Of a larger corpus so many texts, evenly spread, are learnt from; all of them are cut."""
+    """Of a larger corpus so many texts (and no more than 200 million characters), evenly spread, are learnt from; all
+    of them are cut."""
 
 
 class BpeConfig(_TrainedSubwords):
@@ -112,7 +113,7 @@ class FileTokenizerConfig(Config):
     path: NonEmpty
     """The file; of both languages, or of the source if there is a `target_path`."""
     target_path: NonEmpty | None = None
-    """Translation: the target's own file; null is one vocabulary for both."""
+    """Translation: the target's own file, with the same ids of `pad`, `begin` and `end`; null is one for both."""
     special_tokens: SpecialTokens = SpecialTokens()
     """What the special tokens are called in the file."""
     dropout: float = Field(default=0.0, ge=0, lt=1)

@@ -4,6 +4,8 @@ import itertools
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+import tokenizers
+
 from transformer.data.cache import Cache
 from transformer.data.pairs import PairTokenizers
 from transformer.data.tokenizer import Tokenizer
@@ -59,5 +61,10 @@ def obtain_tokenizers(
             target = Tokenizer.train(config, texts[1])
         save_tokenizers(folder, source, target)
 
-    depends_on = {"config": config.model_dump(mode="json", exclude={"dropout"}), "tags": list(tags), "texts": list(key)}
+    depends_on = {
+        "library": tokenizers.__version__,
+        "config": config.model_dump(mode="json", exclude={"dropout"}),
+        "tags": list(tags),
+        "texts": list(key),
+    }
     return load_tokenizers(cache.get("tokenizer", depends_on, build))

@@ -1,15 +1,16 @@
 """A tokenizer's vocabulary, learnt from texts: special tokens first, then pieces, symbols, tags and padding."""
 
+import json
 import logging
 from collections.abc import Iterable, Sequence
-from typing import assert_never
+from typing import Any, assert_never
 
 import tokenizers
 from tokenizers import normalizers
 
 from transformer.data.added_tokens import add_symbols, add_tags, any_of, between, check_names, pad_vocabulary
 from transformer.data.byte_vocabulary import BYTE_ALPHABET, learn_bpe, learn_unigram, learn_wordpiece, only_bytes
-from transformer.data.character_vocabulary import learn_character_bpe, learn_characters
+from transformer.data.character_vocabulary import WORDS, learn_character_bpe, learn_characters
 from transformer.data.thinning import EvenSample
 from transformer.data.tokenizer_config import (
     BpeConfig,
@@ -60,6 +61,9 @@ def _learn_subwords(
     kept = sample.texts
     if len(kept) < sample.num_seen:
         logger.info("The vocabulary is learnt from %d of %d texts, evenly spread.", len(kept), sample.num_seen)
+    if sample.num_cut > 0:
+        text = "Of %d of %d texts only the first %d characters are learnt from, because they are longer."
+        logger.info(text, sample.num_cut, sample.num_seen, sample.longest)
     parts = list(_without(symbols, kept, normalizer)) if symbols else kept
     if isinstance(config, BpeConfig) and config.units == "characters":
         return learn_character_bpe(config, parts, normalizer, size=config.vocab_size - num_tags - len(symbols))
@@ -93,3 +97,38 @@ def _normalizer(config: TrainedConfig) -> normalizers.Normalizer | None:
             return normalizers.NFKC()
         case _:
             assert_never(config.normalization)
+
+
+def cuts_at_words(backend: tokenizers.Tokenizer) -> bool:
+    """Whether the ids of a text are surely those of its parts, when it is cut before white space.
+
+    So it is for all that is trained here, unless a symbol has white space inside. Files of others are recognised by
+    the same steps: what else they may do, such as to put a space before every text, is not known.
+    """
+    content: dict[str, Any] = json.loads(backend.to_str())
+    # Special tokens are no tokens of a text. Symbols are looked for before the text is cut into words.
+    symbols = [token for token in content["added_tokens"] if not token["special"]]
+    if any(token["lstrip"] or token["rstrip"] or token["single_word"] for token in symbols):
+        return False
+    if any(character.isspace() for token in symbols for character in token["content"]):
+        return False
+    if content["normalizer"] not in (None, {"type": "NFC"}, {"type": "NFKC"}):
+        return False
+    before = content["pre_tokenizer"]
+    steps = [] if before is None else before["pretokenizers"] if before["type"] == "Sequence" else [before]
+    if len(steps) > 1 and steps[0]["type"] == "Digits":
+        steps = steps[1:]
+    if len(steps) > 1 and steps[-1]["type"] == "FixedLength":
+        steps = steps[:-1]
+    match steps:
+        case [{"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}]:
+            return True
+        case [{"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}]:
+            return bool(pattern == WORDS)
+        case [] | [{"type": "ByteLevel", "add_prefix_space": False}]:
+            # The whole text is one word: it must be one token a character or byte.
+            model = content["model"]
+            dependent = ("merges", "fuse_unk", "ignore_merges", "continuing_subword_prefix", "end_of_word_suffix")
+            return model["type"] == "BPE" and not any(model[setting] for setting in dependent)
+        case _:
+            return False

@@ -134,6 +134,7 @@ def _mapped(pairs: CorpusPairs, corpora: Preparation, batching: BatchingConfig, 
         fitted,
         pairs.tokenizers,
         sampling_seed=limits.seed if pairs.dropout > 0 else None,
+        max_tokens=batching.max_tokens_per_batch,
         packed_width=limits.max_length if batching.packing else None,
     )
     batches = partial(_batches, fitted.lengths_N2, epochs, batching, limits)
@@ -157,7 +158,7 @@ def _streamed(
     batching: BatchingConfig,
     limits: RunLimits,
 ) -> StreamedTraining:
-    shares = corpora.shares([source.num_rows() for source in corpora.sources])  # compares parallel files, too
+    shares = corpora.stream_shares()
     pools = PairPools(
         corpora.sources,
         list(pair_corpora(data).values()),

@@ -45,12 +45,12 @@ def evaluate_translation(
         translator: the model.
         sources, references: texts, line by line.
         decoding: the search; default: the bundle's.
-        tags: of each source, for a model of several directions.
+        tags: of each source, for a model of several directions; see :meth:`Translator.encode`.
         bleu_tokenize: sacreBLEU's tokenizer.
         max_tokens_per_batch: a matter of speed and memory only.
 
     Raises:
-        ValueError: if there are not as many references as sources, or none.
+        ValueError: if there are not as many references as sources, or none, or a tag is not one of training.
     """
     check_pairs(sources, references)  # there will be one output for each source
     outputs = translator.translate(sources, decoding, tags=tags, max_tokens_per_batch=max_tokens_per_batch)

@@ -55,9 +55,10 @@ def score_split(
     if isinstance(data, TextCorpusConfig):
         if translates:
             raise ValueError(f"this bundle translates and needs sentence pairs, but `data.name` is {data.name}.")
-        texts = read_documents(data, split)
+        marks = bundle.config.mark_documents  # then the pieces of running text must not get any
+        texts = read_documents(data, split, whole_files=marks)
         if texts is None:
-            split, texts = "validation", read_documents(data, "validation")
+            split, texts = "validation", read_documents(data, "validation", whole_files=marks)
         if texts is None:
             raise ValueError("`data` has no test split and no validation split to score.")
         generator = Generator(bundle, device)

@@ -59,9 +59,13 @@ class Translator:
         Args:
             texts: sources.
             decoding: the search; default: the bundle's.
-            tags: for a model of several directions, which one: the tag of each text, such as ``<2de>``.
+            tags: for a model of several directions, which one: the tag of each text, such as ``<2de>``; see
+                :meth:`encode`.
             max_tokens_per_batch: padded source tokens searched at once; a matter of speed and memory only.
             first_line: number of the first text in the user's input, for warnings and for sampling.
+
+        Raises:
+            ValueError: the model was not trained with a tag, or not without one.
         """
         decoding = self.bundle.config.decoding if decoding is None else decoding
         kept = [number for number, text in enumerate(texts) if text.strip()]
@@ -86,17 +90,22 @@ class Translator:
     def encode(self, texts: Sequence[str], tags: Sequence[str | None] | None) -> list[list[int]]:
         """Token ids of sources, each behind its tag, without end tokens.
 
+        Args:
+            texts: sources.
+            tags: of each, None for a source without one. Without `tags`, all sources have the tag of the training
+                sources if that is only one, and none if some of those had none.
+
         Raises:
-            ValueError: a tag is unknown, or the model needs one and none is given.
+            ValueError: the model was not trained with a tag, or not without one.
         """
         tokenizer, known = self.bundle.source_tokenizer, self.tags
         if tags is None:
-            if known and None not in known:
-                raise ValueError(
-                    f"this model translates in several directions; the tag must be one of "
-                    f"{', '.join(tag for tag in known if tag is not None)}, but none is given."
-                )
-            return tokenizer.encode_batch(texts)
+            tags = (known if len(known) == 1 else [None]) * len(texts)
+        for tag in tags:
+            if tag not in known:
+                given = "without a tag" if tag is None else f"tagged {tag!r}"
+                trained = ", ".join("without a tag" if each is None else repr(each) for each in known)
+                raise ValueError(f"sources must be tagged as in training ({trained}), but one is {given}.")
         starts = {tag: [] if tag is None else [tokenizer.tag_id(tag)] for tag in set(tags)}
         return [[*starts[tag], *ids] for tag, ids in zip(tags, tokenizer.encode_batch(texts), strict=True)]
 
@@ -105,7 +114,7 @@ class Translator:
         """What sources began with in training; None stands for those without a tag."""
         data = self.bundle.config.data
         if isinstance(data, TextCorpusConfig):
-            return []
+            return [None]
         return list(dict.fromkeys(corpus.tag for corpus in pair_corpora(data).values()))
 
     @torch.inference_mode()

@@ -203,6 +203,15 @@ class TrainConfig(Config):
             raise ValueError("`data` must have a validation split, but none is given.")
         if self.preparation.streaming and self.trainer.max_steps is None:
             raise ValueError("`preparation.streaming: true` needs `trainer.max_steps`: a stream has no known length.")
+        if self.preparation.streaming and self.trainer.max_epochs is not None:
+            raise ValueError("`trainer.max_epochs` has no meaning with `preparation.streaming: true`; leave it out.")
+        if self.batching.max_tokens_per_batch < self.model.max_length and (
+            self.batching.packing or not self.is_translation
+        ):
+            raise ValueError(
+                f"`batching.max_tokens_per_batch` must be at least `model.max_length` ({self.model.max_length}), the "
+                f"length of every row, but is {self.batching.max_tokens_per_batch}."
+            )
         dropout = self.tokenizer.dropout if isinstance(self.tokenizer, BpeConfig | FileTokenizerConfig) else 0.0
         if dropout > 0 and self.batching.packing and not self.preparation.streaming:
             raise ValueError(
@@ -211,6 +220,8 @@ class TrainConfig(Config):
             )
         if not isinstance(self.data, TextCorpusConfig):
             return
+        if isinstance(self.tokenizer, FileTokenizerConfig) and self.tokenizer.target_path is not None:
+            raise ValueError("`tokenizer.target_path` has no effect on a language model; leave it out.")
         if dropout > 0 and not self.preparation.streaming:
             raise ValueError(
                 "`tokenizer.dropout` of a language model needs `preparation.streaming: true`: in the cache its text is "

@@ -1,6 +1,6 @@
 """From settings to what a run trains: its data, its tokenizers, its model with its task."""
 
-import contextlib
+import shutil
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
@@ -38,8 +38,8 @@ class RunParts(NamedTuple):
     report: PreparationReport | None
 
 
-def build_parts(config: TrainConfig, folder: Path, progress: Progress) -> RunParts:
-    """Prepare the corpus, learn the tokenizers (or load those that an earlier start left there), make the model.
+def build_parts(config: TrainConfig, folder: Path, progress: Progress, *, resume: bool = False) -> RunParts:
+    """Prepare the corpus, learn the tokenizers (or load those of a run that goes on), make the model.
 
     The model's initial weights depend on ``config.seed`` alone.
 
@@ -47,20 +47,23 @@ def build_parts(config: TrainConfig, folder: Path, progress: Progress) -> RunPar
         config: the run's settings.
         folder: the run's own.
         progress: told how far preparation is.
+        resume: use the tokenizers in the folder, which the run's weights were trained with.
     """
     if isinstance(config.data, TextCorpusConfig):
-        return _language_model_parts(config, config.data, folder, progress)
-    return _translation_parts(config, config.data, folder, progress)
+        return _language_model_parts(config, config.data, folder, progress, resume)
+    return _translation_parts(config, config.data, folder, progress, resume)
 
 
-def _translation_parts(config: TrainConfig, data: TranslationDataConfig, folder: Path, progress: Progress) -> RunParts:
+def _translation_parts(
+    config: TrainConfig, data: TranslationDataConfig, folder: Path, progress: Progress, resume: bool
+) -> RunParts:
     setup = prepare_translation(
         data,
         config.tokenizer,
         config.batching,
         config.preparation,
         run_limits(config),
-        stored=_stored(config, folder),
+        stored=_stored(config, folder) if resume else None,
         progress=progress,
     )
     _store(setup.tokenizers, folder)
@@ -72,8 +75,10 @@ def _translation_parts(config: TrainConfig, data: TranslationDataConfig, folder:
     return RunParts(task, setup.data, setup.tokenizers, setup.report)
 
 
-def _language_model_parts(config: TrainConfig, data: TextDataConfig, folder: Path, progress: Progress) -> RunParts:
-    stored = _stored(config, folder)
+def _language_model_parts(
+    config: TrainConfig, data: TextDataConfig, folder: Path, progress: Progress, resume: bool
+) -> RunParts:
+    stored = _stored(config, folder) if resume else None
     setup = prepare_text(
         data,
         config.tokenizer,
@@ -99,21 +104,27 @@ def run_limits(config: TrainConfig) -> RunLimits:
     return RunLimits(config.model.max_length, config.seed, max_batches, config.trainer.max_epochs)
 
 
-def _stored(config: TrainConfig, folder: Path) -> PairTokenizers | None:
-    """The tokenizers that an earlier start of this run left."""
-    if not (folder / TOKENIZERS).exists():
-        return None
+def _stored(config: TrainConfig, folder: Path) -> PairTokenizers:
     special = config.tokenizer.special_tokens if isinstance(config.tokenizer, FileTokenizerConfig) else None
     return load_tokenizers(folder / TOKENIZERS, special)
 
 
 def _store(tokenizers: PairTokenizers, folder: Path) -> None:
+    """Write the tokenizers at once, or not at all; other ones of an earlier start give way."""
     target = folder / TOKENIZERS
-    if target.exists():
-        return
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory(dir=folder, prefix=f".{TOKENIZERS}") as partial:
         save_tokenizers(Path(partial), *tokenizers)
-        with contextlib.suppress(OSError):  # another rank was faster
-            Path(partial).rename(target)
-        target.chmod(0o755)  # temporary folders are the user's alone
+        if target.exists() and _contents(target) != _contents(Path(partial)):
+            shutil.rmtree(target)
+        if not target.exists():
+            Path(partial).chmod(0o755)  # temporary folders are the user's alone
+            try:
+                Path(partial).rename(target)
+            except OSError:
+                if not target.exists():  # or another rank was faster
+                    raise
+
+
+def _contents(folder: Path) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in folder.glob("*.json")}

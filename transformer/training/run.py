@@ -88,7 +88,7 @@ def train(
     if resume:
         load_checkpoint(last)  # a damaged one is refused before the data are read
     check_accelerator(config.trainer)
-    parts = build_parts(config, folder, progress)
+    parts = build_parts(config, folder, progress, resume=resume)
     prepared(parts.report)
     keep_best, *stopping = best_and_stopping(config, checkpoints)
     assert isinstance(keep_best, ModelCheckpoint)
