@@ -85,7 +85,7 @@ def test_every_mistake_has_its_sentence() -> None:
         parse(TrainConfig, OmegaConf.create(plain))
     assert set(str(caught.value).splitlines()) == {
         "`modle` is not a setting; did you mean `model`?",
-        "`scheduler.name` must be given, but is missing.",
+        "`scheduler.name` must be given, but is missing: it says what kind of scheduler this is.",
         "`trainer.strategy` must be 'auto' or 'ddp', but is 'dpp'.",
         "`optimizer.betas.1` must be less than 1, but is 1.0.",
     }

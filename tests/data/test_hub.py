@@ -125,7 +125,8 @@ def test_a_stream_of_a_folder_is_told_apart_by_its_files(hub_folder: Path, tmp_p
     nested(list(PAIRS[1:])).to_parquet(file)
     changed = stream_identity(moved)
     assert changed != before
-    file.rename(file.with_name("train.parquet"))  # which split a file belongs to, and its turn, is in its name
+    # Which split a file belongs to, and its turn, is in its name.
+    file.rename(file.with_name("train-00001-of-00002.parquet"))
     renamed = stream_identity(moved)
     assert renamed != changed
     linked = tmp_path / "linked"

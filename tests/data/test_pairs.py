@@ -96,7 +96,7 @@ def test_longer_pairs_are_left_out_and_the_others_keep_their_numbers(caplog: pyt
     fitted = FittedPairs(SHORT_AND_LONG, 5, LIMIT, "skip")
     assert fitted.numbers.tolist() == [0, 1]  # a pair exactly at the limit stays
     assert caplog.messages == [
-        "2 of 4 training pairs are longer than `max_length` (5 tokens), the first is number 3 of those kept so far, "
+        "2 of 4 training pairs are longer than `max_length` (5 tokens), the first is number 3, "
         "with 6 tokens; they are left out."
     ]
     assert lists(fitted.pair(1)) == ([5] * 4, [8] * 4)

@@ -199,7 +199,7 @@ def test_long_texts_are_cut_where_words_end_before_they_become_ids(monkeypatch: 
     )
     tokenizer = Tokenizer.train(BpeConfig(vocab_size=290), texts)
     assert encode_all(tokenizer, texts) == [tokenizer.encode(text) for text in texts]
-    assert sorted(longest)[-2:] == [25, 140]  # 140 have no place to cut
+    assert sorted(longest)[-2:] == [15, 140]  # 140 have no place to cut
     longest.clear()
     tokenizer = Tokenizer.train(BpeConfig(vocab_size=290, user_symbols=("many words",)), texts)
     assert encode_all(tokenizer, texts) == [tokenizer.encode(text) for text in texts]

@@ -35,16 +35,16 @@ Settings = Callable[..., dict[str, Any]]
             {"batching.over_long": "skip"},
             "`batching.over_long` has no effect on a language model; leave it out.",
         ),
-        ("text", {"data.validation_fraction": None}, "`data` must have a validation split, but none is given."),
+        ("text", {"data.validation_fraction": None}, "`data` must have a validation split, but none is given: "),
         (
             "translation",
             {"data": {"name": "tsv", "train": "a"}},
-            "`data` must have a validation split, but none is given.",
+            "`data` must have a validation split, but none is given: its validation files or, for running text, ",
         ),
         (
             "translation",
             {"data": {"name": "mixture", "corpora": {"a": {"name": "tsv", "train": "a"}}}},
-            "`data` must have a validation split, but none is given.",
+            "`data` must have a validation split, but none is given: its validation files or, for running text, ",
         ),
         (
             "text",
@@ -59,7 +59,7 @@ Settings = Callable[..., dict[str, Any]]
         (
             "text",
             {"batching.max_tokens_per_batch": 15},
-            "`batching.max_tokens_per_batch` must be at least `model.max_length` (16), the length of every row, but is 15.",
+            "`batching.max_tokens_per_batch` must be at least `model.max_length` (16), the length of every row, but is",
         ),
         ("text", {"preparation.shuffle_buffer": 9}, "`shuffle_buffer` has no effect without `streaming: true`"),
         (

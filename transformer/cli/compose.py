@@ -9,7 +9,7 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar, get_args, get_origin
 
 from hydra import compose, initialize_config_dir
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -101,10 +101,18 @@ def allow_new_keys(overrides: Sequence[str], folder: Path) -> list[str]:
 
 def expand(overrides: Sequence[str]) -> list[list[str]]:
     """The overrides of each job: the product of all sweeps such as ``seed=1,2``."""
-    try:
-        parsed: list[Override] = OverridesParser.create().parse_overrides(list(overrides))
-    except HydraException as error:
-        raise SettingsError(str(error).splitlines()[0]) from error
+    parsed: list[Override] = []
+    for text in overrides:
+        try:
+            parsed += OverridesParser.create().parse_overrides([text])
+        except HydraException as error:
+            name, _, value = text.removeprefix("++").partition("=")
+            if not value:
+                raise SettingsError(str(error).splitlines()[0]) from error
+            raise SettingsError(
+                f"`{name}={value}` cannot be read. A value with characters such as ; < > [ ] needs double quotes of "
+                f"its own inside those of the shell, as in '{name}=\"...\"'; a long one is better kept in a YAML file."
+            ) from error
     choices = []
     for override in parsed:
         assert override.input_line is not None
@@ -151,7 +159,9 @@ def explain_validation(error: ValidationError, kind: type[BaseModel], plain: Any
             case "missing":
                 sentences.append(f"`{name}` must be given, but is missing.")
             case "union_tag_not_found":
-                sentences.append(f"`{name}.name` must be given, but is missing.")
+                sentences.append(
+                    f"`{name}.name` must be given, but is missing: it says what kind of {path[-1]} this is."
+                )
             case "union_tag_invalid":
                 given = detail["input"].get("name") if isinstance(detail["input"], dict) else detail["input"]
                 sentences.append(f"`{name}.name` must be one of {detail['ctx']['expected_tags']}, but is {given!r}.")
@@ -172,8 +182,8 @@ def _settings_path(location: tuple[int | str, ...], plain: Any) -> list[int | st
             plain = plain.get(part)
         elif isinstance(plain, list) and isinstance(part, int) and part < len(plain):
             plain = plain[part]
-        else:
-            plain = None
+        elif plain is not None:
+            path.pop()  # the kind of a single value, as pydantic calls it
     return path
 
 
@@ -183,6 +193,8 @@ def _siblings(kind: Any, plain: Any, path: Sequence[str]) -> list[str]:
     if len(path) == 1:
         return [name for model in models for name in model.model_fields]
     inner = plain.get(path[0]) if isinstance(plain, dict) else None
+    if get_origin(kind) is dict:  # of names that the user has chosen
+        return _siblings(get_args(kind)[1], inner, path[1:])
     fields = [model.model_fields[path[0]].annotation for model in models if path[0] in model.model_fields]
     return [name for field in fields for name in _siblings(field, inner, path[1:])]
 

@@ -29,7 +29,7 @@ first batch exactly as the model gets them. Nothing is trained."""
 def main() -> None:
     """Entry point."""
     command, *arguments = sys.argv[1:] or ["--help"]
-    if command in ("--help", "-h"):
+    if {"--help", "-h"} & {command, *arguments}:
         print(USAGE)
         return
     if command != "inspect":

@@ -113,6 +113,11 @@ class _Table:
         number = bisect_right(self._starts, row) - 1
         return number, row - self._starts[number]
 
+    def place(self, row: int) -> int:
+        """Where a row comes from."""
+        number, inside = self._locate(row)
+        return int(self._batches[number].column(self.num_sides)[inside].as_py())
+
     def places(self) -> IntArray:
         """Where each row comes from."""
         columns = [batch.column(self.num_sides).to_numpy() for batch in self._batches]

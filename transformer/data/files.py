@@ -29,12 +29,14 @@ _NO_TEXT = (
     (b"\xfd7zXZ\0", "is xz data; its name must end in '.xz'"),
     (b"\x28\xb5\x2f\xfd", "is Zstandard data; its name must end in '.zst'"),
     (b"PK\x03\x04", "is a ZIP archive; unpack it"),
+    (b"BZh", "is bzip2 data; unpack it, or compress it as .gz, .xz or .zst"),
 )
 
 _CUT = re.compile(r"\S\n(?=\S)")
 # A word ends here for every tokenizer that looks for words as GPT-2 or its successors do. White space goes with what
 # follows: before a word it is part of it, and a line end may be part of the punctuation before it, but of no letter.
-_WORD_END = re.compile(r"\S(?= )|[^\W_](?=\s)")
+# What separates data fields (0x1C to 0x1F) is white space for Python, but not for others.
+_WORD_END = re.compile(r"\S(?= )|[^\W_](?=[^\S\x1c-\x1f])")
 
 
 def read_blocks(path: Path, skip: int = 0, size: int = BLOCK) -> Iterator[tuple[int, bytes]]:
@@ -100,13 +102,14 @@ def read_pieces(path: Path, size: int = BLOCK) -> Iterator[str]:
         path: the file.
         size: a piece has about so many bytes. It ends with a line end between two characters that are no white space:
             subword tokenizers separate words there, while what becomes of a longer run of white space depends on all
-            of it. Where there are only blank, indented or very long lines, and those of Windows, pieces have about
-            four times as many, and end with a word. Only a text without a place for that stays in one piece.
+            of it. Where there are only blank, indented or very long lines, and those of Windows, pieces have two to
+            four times as many, and end with a word. Only a text without a place for that stays in one piece;
+            and a symbol with white space inside may be cut.
 
     Raises:
         ValueError: As :func:`read_blocks`, or a line is not UTF-8.
     """
-    longest = 4 * size
+    enough = 2 * size  # for a piece that ends with a word
     pending: list[str] = []
     length = 0  # of what is pending
     for number, block in read_blocks(path, size=size):
@@ -116,23 +119,23 @@ def read_pieces(path: Path, size: int = BLOCK) -> Iterator[str]:
             raise not_utf8(path, number + block.count(b"\n", 0, error.start) + 1, error) from None
         cut = 0
         if pending and not _CUT.match(pending[-1][-2:] + text[0]):
-            found = _CUT.search(text) or (_WORD_END.search(text) if length > longest else None)
+            found = _CUT.search(text) or (_WORD_END.search(text) if length > enough else None)
             cut = len(text) if found is None else found.end()
         if pending and cut < len(text):
-            yield from cut_at_words("".join([*pending, text[:cut]]), longest)
+            yield from cut_at_words("".join([*pending, text[:cut]]), enough)
             pending, length = [], 0
         pending.append(text[cut:] if length == 0 else text)
         length += len(pending[-1])
-    yield from cut_at_words("".join(pending), longest)
+    yield from cut_at_words("".join(pending), enough)
 
 
 def cut_at_words(text: str, size: int) -> Iterator[str]:
-    """`text` in pieces of `size` characters and the rest of a word, the last one of any length.
+    """`text` in pieces of `size` to twice as many characters and the rest of a word; a shorter text is one piece.
 
     Subword tokenizers find the same words in the pieces as in the whole: every cut is between a word and white space.
     """
     start = 0
-    while len(text) - start > size and (found := _WORD_END.search(text, start + size - 1)):
+    while len(text) - start >= 2 * size and (found := _WORD_END.search(text, start + size - 1)):
         yield text[start : found.end()]
         start = found.end()
     yield text[start:]

@@ -44,6 +44,13 @@ class TextFiltersConfig(Config):
     normal_form: Literal["nfc", "nfkc", "nfd", "nfkd"] | None = None
     """Leave out texts that are not in this Unicode normal form. To convert them instead: `tokenizer.normalization`."""
 
+    @model_validator(mode="after")
+    def _check_lengths(self) -> Self:
+        least, most = self.min_characters, self.max_characters
+        if least is not None and most is not None and least > most:
+            raise ValueError(f"`min_characters` must be at most `max_characters` ({most}), but is {least}.")
+        return self
+
 
 class DocumentFiltersConfig(TextFiltersConfig):
     """Filters of a corpus of documents."""

@@ -59,6 +59,8 @@ def _files_below(folder: Path) -> str:
 
 def _loaded(config: HubPairsConfig | HubTextConfig, split: str, load: Callable[..., LoadedT]) -> LoadedT:
     name = config.dataset
+    if name.startswith((".", "/", "~")) and not Path(name).is_dir():
+        raise ValueError(f"The folder {name!r} does not exist.")
     if config.revision is not None and Path(name).is_dir():
         raise ValueError(f"`revision` has no meaning for a local folder, but `dataset` is the folder {name!r}.")
     try:

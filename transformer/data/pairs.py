@@ -3,7 +3,7 @@
 import logging
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from random import Random
 from typing import Literal, NamedTuple, Self
 
@@ -111,6 +111,16 @@ class CorpusPairs(Pairs):
         target_ids = np.array(self.tokenizers.target.sampled(target, self.dropout, random), dtype=np.int64)
         return self._tagged(corpus, source_ids), target_ids
 
+    def place(self, number: int) -> tuple[int, int]:
+        """The corpus of a pair, and its place there."""
+        corpus, row = self._locate(number)
+        return corpus, self.corpora[corpus].ids.place(row)
+
+    def texts(self, number: int) -> tuple[str, ...]:
+        """The texts of a pair."""
+        corpus, row = self._locate(number)
+        return self.corpora[corpus].texts.texts(row)
+
     def corpus_of(self, numbers_N: IntArray) -> IntArray:
         """The corpus of each pair."""
         return np.searchsorted(self._starts, numbers_N, side="right") - 1
@@ -127,30 +137,40 @@ class CorpusPairs(Pairs):
 class FittedPairs(Pairs):
     """Pairs of which none is longer than a limit: longer ones are left out, cut, or refused.
 
-    A pair keeps the number it has in `pairs`, also when others are left out; ``numbers`` are those that are left.
+    A pair keeps the number it has in `pairs`, also when others are left out; ``numbers`` are those that are left, and
+    ``too_long`` those beyond the limit.
 
     Args:
         pairs: what to choose from.
         limit: tokens of a side at most, start or end token included.
         what: the pairs and the limit, for messages.
         over_long: what to do.
+        where: names a pair for messages.
 
     Raises:
         ValueError: a pair is too long and `over_long` is ``error``, or no pair is left.
     """
 
-    def __init__(self, pairs: Pairs, limit: int, what: tuple[str, str], over_long: OverLong) -> None:
+    def __init__(
+        self,
+        pairs: Pairs,
+        limit: int,
+        what: tuple[str, str],
+        over_long: OverLong,
+        where: Callable[[int], str] = lambda number: f"number {number + 1}",
+    ) -> None:
         self.pairs, self.room = pairs, limit - 1
         self.lengths_N2 = np.minimum(pairs.lengths_N2, limit)
-        self.numbers = np.arange(len(pairs))
+        self.numbers, self.too_long = np.arange(len(pairs)), np.arange(0)
         longest_N = pairs.lengths_N2.max(axis=1)
         too_long = np.flatnonzero(longest_N > limit)
         if len(too_long) == 0:
             return
         first = int(too_long[0])
+        self.too_long = too_long
         found = (
-            f"{len(too_long)} of {len(pairs)} {what[0]} pairs are longer than {what[1]}, the first is number "
-            f"{first + 1} of those kept so far, with {int(longest_N[first])} tokens"
+            f"{len(too_long)} of {len(pairs)} {what[0]} pairs are longer than {what[1]}, the first is {where(first)}, "
+            f"with {int(longest_N[first])} tokens"
         )
         if over_long == "error":
             raise ValueError(f"{found}.")

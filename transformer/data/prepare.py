@@ -200,7 +200,7 @@ def encode_all(tokenizer: Tokenizer, texts: Sequence[str]) -> list[list[int]]:
     for number, text in enumerate(texts):
         if cuts_long and len(text) > limit:
             ids += tokenizer.encode_batch(texts[start:number])
-            parts = (tokenizer.encode_batch([part])[0] for part in cut_at_words(text, limit))
+            parts = (tokenizer.encode_batch([part])[0] for part in cut_at_words(text, limit // 2))
             ids.append(list(itertools.chain.from_iterable(parts)))
             start, characters = number + 1, 0
             continue

@@ -58,6 +58,19 @@ class CorpusReport(Config):
             examples={name: several[:MAX_EXAMPLES] for name, several in examples.items()},
         )
 
+    def without(self, reason: str, count: int, examples: Sequence[tuple[str, tuple[str, ...]]]) -> "CorpusReport":
+        """The same after `count` of the kept rows have been left out; `examples` are places and texts of some."""
+        shown = [
+            DroppedExample(where=where, texts=tuple(_excerpt(text, 0) for text in texts)) for where, texts in examples
+        ]
+        return CorpusReport(
+            name=self.name,
+            read=self.read,
+            kept=self.kept - count,
+            dropped={**self.dropped, reason: count},
+            examples={**self.examples, reason: tuple(shown[:MAX_EXAMPLES])},
+        )
+
 
 class RoundTripFailure(Config):
     """A text that did not come back from its tokens; both cut to 200 characters around the first difference."""

@@ -94,7 +94,7 @@ class Tokenizer:
         """Read a ``tokenizer.json``, ours or anybody's.
 
         Args:
-            path: The file.
+            path: The file, or a folder such as a bundle that has one.
             special_tokens: What its special tokens are called; None stands for our own names.
             tags: Special tokens that are added unless the file has them.
 
@@ -102,6 +102,8 @@ class Tokenizer:
             ValueError: The file is missing, is no tokenizer, lacks a special token, or lacks tags and has gaps in its
                 ids; a tag is an ordinary token.
         """
+        if Path(path).is_dir():
+            path = Path(path, "tokenizer.json")
         try:
             text = Path(path).read_text(encoding="utf-8")
         except OSError as error:

@@ -99,7 +99,9 @@ def prepare_translation(
         report = report_of(texts, encoded)
         tags = [corpus.tag for corpus in pair_corpora(data).values()]
         pairs = CorpusPairs(encoded, tags, tokenizers, dropout=merge_dropout(tokenizer))
-        training = _mapped(pairs, corpora, batching, limits)
+        fitted = _fitted(pairs, corpora, batching, limits)
+        training = _mapped(pairs, fitted, corpora, batching, limits)
+        report = _without_over_long(report, pairs, fitted, corpora)
     validation_pairs, batches = _validation(validation, tokenizers, batching, limits)
     run_data = RunData(
         training,
@@ -125,9 +127,37 @@ def _limit(limits: RunLimits, batching: BatchingConfig) -> tuple[int, str]:
     return limits.max_length, f"`max_length` ({limits.max_length} tokens)"
 
 
-def _mapped(pairs: CorpusPairs, corpora: Preparation, batching: BatchingConfig, limits: RunLimits) -> MappedTraining:
+def _fitted(pairs: CorpusPairs, corpora: Preparation, batching: BatchingConfig, limits: RunLimits) -> FittedPairs:
     limit, limit_name = _limit(limits, batching)
-    fitted = FittedPairs(pairs, limit, ("training", limit_name), batching.over_long or "skip")
+    where = partial(_where, pairs, corpora)
+    return FittedPairs(pairs, limit, ("training", limit_name), batching.over_long or "skip", where)
+
+
+def _where(pairs: CorpusPairs, corpora: Preparation, number: int) -> str:
+    corpus, place = pairs.place(number)
+    return corpora.sources[corpus].where(place)
+
+
+def _without_over_long(
+    report: PreparationReport, pairs: CorpusPairs, fitted: FittedPairs, corpora: Preparation
+) -> PreparationReport:
+    """The report after over-long pairs have been left out; the lengths of sides are still those of all."""
+    if len(fitted.numbers) == len(pairs):
+        return report
+    corpus_N = pairs.corpus_of(fitted.too_long)
+    changed = []
+    for number, corpus in enumerate(report.corpora):
+        dropped = fitted.too_long[corpus_N == number]
+        if len(dropped):
+            examples = [(_where(pairs, corpora, int(at)), pairs.texts(int(at))) for at in dropped[:3]]
+            corpus = corpus.without("over_long", len(dropped), examples)
+        changed.append(corpus)
+    return report.model_copy(update={"corpora": tuple(changed)})
+
+
+def _mapped(
+    pairs: CorpusPairs, fitted: FittedPairs, corpora: Preparation, batching: BatchingConfig, limits: RunLimits
+) -> MappedTraining:
     sizes = np.bincount(pairs.corpus_of(fitted.numbers), minlength=len(pairs.corpora)).tolist()
     epochs = Epochs(sizes, corpora.shares(sizes), limits.seed, fitted.numbers)
     examples = PairExamples(

@@ -69,6 +69,24 @@ class RunInterrupted(BaseException):
         self.signum, self.saved = signum, saved
 
 
+@contextmanager
+def stopping_at_once() -> Iterator[None]:
+    """While there is nothing to save yet, Ctrl-C and SIGTERM end the run cleanly, whatever it is doing."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def stop(signum: int, frame: FrameType | None) -> None:
+        raise RunInterrupted(signum, saved=False)
+
+    previous = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
 class LastCheckpoint(Checkpoint):
     """Keeps ``last.ckpt``, from which a run is resumed: every ``every_n_steps``, after each validation, and on Ctrl-C.
 

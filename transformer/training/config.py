@@ -7,7 +7,8 @@ from pydantic import Field, model_validator
 from transformer.config import Config
 from transformer.data.batching_config import BatchingConfig, PreparationConfig
 from transformer.data.config import DataConfig
-from transformer.data.document_config import TextCorpusConfig
+from transformer.data.document_config import TextCorpusConfig, TextMixtureConfig
+from transformer.data.pair_config import MixtureConfig
 from transformer.data.tokenizer_config import BpeConfig, FileTokenizerConfig, TokenizerConfig
 from transformer.decoding.config import DecodingConfig
 from transformer.metrics.names import GENERATED_METRICS, TEXT_METRICS, TRANSLATION_METRICS, Direction
@@ -200,11 +201,22 @@ class TrainConfig(Config):
     def _check_data(self) -> None:
         """Refuse what does not go together between the data, the tokenizer and the batches."""
         if not self.data.has_validation:
-            raise ValueError("`data` must have a validation split, but none is given.")
+            raise ValueError(
+                "`data` must have a validation split, but none is given: its validation files or, for running text, "
+                "`data.validation_fraction`."
+            )
         if self.preparation.streaming and self.trainer.max_steps is None:
             raise ValueError("`preparation.streaming: true` needs `trainer.max_steps`: a stream has no known length.")
         if self.preparation.streaming and self.trainer.max_epochs is not None:
             raise ValueError("`trainer.max_epochs` has no meaning with `preparation.streaming: true`; leave it out.")
+        mixed = isinstance(self.data, MixtureConfig | TextMixtureConfig)
+        for name, corpus in (self.data.corpora if mixed else {"data": self.data}).items():  # type: ignore[union-attr]
+            if self.preparation.streaming and corpus.filters.duplicates:  # type: ignore[union-attr]
+                where = f"data.corpora.{name}" if mixed else name
+                raise ValueError(
+                    f"`{where}.filters.duplicates` needs to know the whole corpus, so it cannot go with "
+                    "`preparation.streaming: true`."
+                )
         if self.batching.max_tokens_per_batch < self.model.max_length and (
             self.batching.packing or not self.is_translation
         ):

@@ -16,7 +16,7 @@ from transformer.data.length_picture import draw_lengths
 from transformer.data.prepare import Progress
 from transformer.data.report import PreparationReport
 from transformer.training.callbacks import ProgressReport, StopAtEnd
-from transformer.training.checkpoints import LAST, LastCheckpoint, load_checkpoint
+from transformer.training.checkpoints import LAST, LastCheckpoint, load_checkpoint, stopping_at_once
 from transformer.training.config import TrainConfig
 from transformer.training.history import METRICS, History, draw_curve, read_history
 from transformer.training.parts import build_parts
@@ -88,7 +88,8 @@ def train(
     if resume:
         load_checkpoint(last)  # a damaged one is refused before the data are read
     check_accelerator(config.trainer)
-    parts = build_parts(config, folder, progress, resume=resume)
+    with stopping_at_once():
+        parts = build_parts(config, folder, progress, resume=resume)
     prepared(parts.report)
     keep_best, *stopping = best_and_stopping(config, checkpoints)
     assert isinstance(keep_best, ModelCheckpoint)
@@ -112,6 +113,8 @@ def train(
     with warnings.catch_warnings(), keep_last.catching_interrupts():
         # The loader is a list lookup: more workers than asked for would not help.
         warnings.filterwarnings("ignore", ".*does not have many workers.*")
+        # So many were asked for.
+        warnings.filterwarnings("ignore", "This DataLoader will create .* worker processes")
         # A resumed run finds its own checkpoints.
         warnings.filterwarnings("ignore", "Checkpoint directory .* exists and is not empty")
         # Lightning reports the length of its loggers' intervals; ours are in the configuration.
