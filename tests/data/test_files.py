@@ -129,6 +129,7 @@ def test_numbers_of_bad_lines_are_right_after_blocks_and_skips(tmp_path: Path) -
             gzip.compress(b"a line\n", mtime=0),
             r"^The file '.*a\.txt' must be UTF-8, but is gzip data; its name must ",
         ),
+        ("a.bz2", b"BZh91AY", r"must be UTF-8, but is bzip2 data; unpack it, or compress it as \.gz, \.xz or \.zst\.$"),
         ("a.zip", b"PK\x03\x04", r"must be UTF-8, but is a ZIP archive; unpack it\.$"),
     ],
 )

@@ -102,10 +102,9 @@ class Tokenizer:
             ValueError: The file is missing, is no tokenizer, lacks a special token, or lacks tags and has gaps in its
                 ids; a tag is an ordinary token.
         """
-        if Path(path).is_dir():
-            path = Path(path, "tokenizer.json")
+        path = Path(path, "tokenizer.json") if Path(path).is_dir() else Path(path)
         try:
-            text = Path(path).read_text(encoding="utf-8")
+            text = path.read_text(encoding="utf-8")
         except OSError as error:
             raise ValueError(f"The tokenizer file {str(path)!r} cannot be read: {error.strerror}.") from error
         except UnicodeDecodeError as error:
