@@ -14,7 +14,7 @@ import typer
 from torch import Tensor
 
 from transformer.cli.compose import compose_all, config_folder, parse
-from transformer.data.buckets import BatchPlan
+from transformer.data.batches.buckets import BatchPlan
 from transformer.nn.dropout import Dropout
 from transformer.training.config import TrainConfig
 from transformer.training.parts import build_parts

@@ -17,10 +17,10 @@ if TYPE_CHECKING:  # imported where they are used, so that tests without tensors
     from torch import Tensor
 
     from transformer.bundle import Bundle
-    from transformer.data.batching_config import BatchingConfig
+    from transformer.data.batches.config import BatchingConfig
     from transformer.data.config import TextDataConfig, TranslationDataConfig
-    from transformer.data.report import CorpusReport
-    from transformer.data.tokenizer import Tokenizer
+    from transformer.data.preparation.report import CorpusReport
+    from transformer.data.subwords.tokenizer import Tokenizer
     from transformer.data.translation_data import TranslationSetup
 
 LETTERS = "abcdefghijklmnopqrstuvwxyzäöüß .0123456789EHKL"
@@ -112,8 +112,8 @@ def tiny_bundle() -> Callable[..., Bundle]:
         import torch
 
         from transformer.bundle import Bundle, BundleConfig, build_model
-        from transformer.data.tokenizer import Tokenizer
-        from transformer.data.tokenizer_config import CharConfig
+        from transformer.data.subwords.config import CharConfig
+        from transformer.data.subwords.tokenizer import Tokenizer
 
         layers = {"encoder_decoder": ("num_encoder_layers", "num_decoder_layers"), "decoder_only": ("num_layers",)}
         model = {"name": name, "d_model": 16, "num_heads": 2, "d_ff": 32, "max_length": 24, "dropout": 0.1}
@@ -141,9 +141,9 @@ def tiny_bundle() -> Callable[..., Bundle]:
 @pytest.fixture
 def training_rows(tmp_path: Path) -> Callable[..., tuple[list[tuple[str, ...]], CorpusReport]]:
     """Read the training rows of a single corpus that its filters keep, and the report on the others."""
-    from transformer.data.cache import Cache
-    from transformer.data.prepare import prepare_texts
-    from transformer.data.sources import open_source
+    from transformer.data.corpora.sources import open_source
+    from transformer.data.preparation.cache import Cache
+    from transformer.data.preparation.encode import prepare_texts
 
     def read(config: TranslationDataConfig | TextDataConfig) -> tuple[list[tuple[str, ...]], CorpusReport]:
         source = open_source("corpus", config, "train")
@@ -156,11 +156,11 @@ def training_rows(tmp_path: Path) -> Callable[..., tuple[list[tuple[str, ...]], 
 @pytest.fixture
 def translation_setup(tmp_path: Path) -> Callable[..., TranslationSetup]:
     """Make what a run of one epoch needs of pairs, which are its training and its validation pairs."""
-    from transformer.data.batching_config import PreparationConfig
-    from transformer.data.pair_config import JsonlConfig
-    from transformer.data.pairs import PairTokenizers
-    from transformer.data.preparation import RunLimits
-    from transformer.data.tokenizer_config import ByteConfig
+    from transformer.data.batches.config import PreparationConfig
+    from transformer.data.batches.pairs import PairTokenizers
+    from transformer.data.corpora.pair_config import JsonlConfig
+    from transformer.data.run_preparation import RunLimits
+    from transformer.data.subwords.config import ByteConfig
     from transformer.data.translation_data import prepare_translation
 
     def make(pairs: Sequence[tuple[str, str]], tokenizer: Tokenizer, batching: BatchingConfig,

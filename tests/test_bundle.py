@@ -7,8 +7,8 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from transformer.bundle import Bundle, load_bundle, save_bundle
-from transformer.data.tokenizer import Tokenizer
-from transformer.data.tokenizer_config import BpeConfig, CharConfig
+from transformer.data.subwords.config import BpeConfig, CharConfig
+from transformer.data.subwords.tokenizer import Tokenizer
 
 KINDS = pytest.mark.parametrize(
     ("name", "settings"),

@@ -139,7 +139,7 @@ def test_configurations_load_no_heavy_library() -> None:
         ".".join(path.relative_to(ROOT).with_suffix("").parts)
         for path in sorted((ROOT / "transformer").rglob("*config.py"))
     ]
-    assert {"transformer.config", "transformer.data.config", "transformer.data.tokenizer_config"} < set(modules)
+    assert {"transformer.config", "transformer.data.config", "transformer.data.subwords.config"} < set(modules)
     heavy = ("torch", "lightning", "datasets", "tokenizers", "pyarrow", "pandas", "transformers")
     code = f"import sys, {', '.join(modules)}; print([name for name in {heavy} if name in sys.modules])"
     command = [sys.executable, "-c", code]

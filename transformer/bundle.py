@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from transformer.config import Config
 from transformer.data.config import DataConfig
-from transformer.data.tokenizer import Tokenizer
-from transformer.data.tokenizer_config import SpecialTokens
-from transformer.data.tokenizer_files import load_tokenizers, save_tokenizers
+from transformer.data.subwords.config import SpecialTokens
+from transformer.data.subwords.tokenizer import Tokenizer
+from transformer.data.subwords.tokenizer_files import load_tokenizers, save_tokenizers
 from transformer.decoding.config import DecodingConfig
 from transformer.models.config import DecoderOnlyConfig, EncoderDecoderConfig, ModelConfig
 from transformer.models.decoder_only import DecoderOnly

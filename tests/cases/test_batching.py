@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch.utils.data import Dataset
 
-from transformer.data.batching import collate_translation, shift_targets
-from transformer.data.batching_config import BatchingConfig
-from transformer.data.buckets import BatchPlan, FixedBatches, LengthBucketBatches, RunSampler, batches_by_length
-from transformer.data.loading import ResumableLoader
-from transformer.data.mixing import Epochs
+from transformer.data.batches.buckets import BatchPlan, FixedBatches, LengthBucketBatches, RunSampler, batches_by_length
+from transformer.data.batches.collate import collate_translation, shift_targets
+from transformer.data.batches.config import BatchingConfig
+from transformer.data.batches.loading import ResumableLoader
+from transformer.data.batches.mixing import Epochs
 
 # DATA-07: lengths with the end token.
 LENGTHS = np.array([[3], [12], [4], [5]])

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from transformer.cli.preparation import summary_line
-from transformer.data.document_config import PlainTextConfig
-from transformer.data.files import read_lines
-from transformer.data.pair_config import ParallelTextConfig
-from transformer.data.report import CorpusReport, PreparationReport
+from transformer.data.corpora.document_config import PlainTextConfig
+from transformer.data.corpora.files import read_lines
+from transformer.data.corpora.pair_config import ParallelTextConfig
+from transformer.data.preparation.report import CorpusReport, PreparationReport
 from transformer.data.text_data import read_documents
 from transformer.data.translation_data import read_pairs
 
@@ -89,7 +89,7 @@ def test_DATA_05_valid_utf8_is_read_the_same_under_any_locale(tmp_path: Path) ->
     path = tmp_path / "a.txt"
     path.write_bytes("größer\nмир\n".encode())
     code = (
-        "from pathlib import Path; from transformer.data.files import read_lines;"
+        "from pathlib import Path; from transformer.data.corpora.files import read_lines;"
         f"print(ascii(list(read_lines(Path({str(path)!r})))))"
     )
     environment = os.environ | {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}

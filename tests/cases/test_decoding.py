@@ -8,7 +8,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
-from transformer.data.batching import pad
+from transformer.data.batches.collate import pad
 from transformer.decoding.beam import beam_search
 from transformer.decoding.config import BeamConfig, GreedyConfig, SampleConfig
 from transformer.decoding.greedy import greedy_search, step_by_step

@@ -6,7 +6,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from transformer.data.batching import collate_translation, shift_targets
+from transformer.data.batches.collate import collate_translation, shift_targets
 from transformer.nn.embedding import check_tokens
 from transformer.nn.loss import LossSum, cross_entropy
 from transformer.nn.masks import lengths_to_mask

@@ -6,10 +6,10 @@ import re
 import pytest
 import torch
 
-from transformer.data.batching import collate_translation
-from transformer.data.batching_config import BatchingConfig
-from transformer.data.buckets import BatchPlan
-from transformer.data.documents import encode_documents
+from transformer.data.batches.buckets import BatchPlan
+from transformer.data.batches.collate import collate_translation
+from transformer.data.batches.config import BatchingConfig
+from transformer.data.batches.documents import encode_documents
 from transformer.data.text_data import scored_batches
 from transformer.decoding.config import GreedyConfig
 from transformer.inference.generator import Generator

@@ -9,9 +9,9 @@ import pytest
 import tokenizers
 from tokenizers import models, processors
 
-from transformer.data.tokenizer import Tokenizer
-from transformer.data.tokenizer_config import BpeConfig, ByteConfig, CharConfig, UnigramConfig, WordPieceConfig
-from transformer.data.tokenizer_training import TrainedConfig
+from transformer.data.subwords.config import BpeConfig, ByteConfig, CharConfig, UnigramConfig, WordPieceConfig
+from transformer.data.subwords.tokenizer import Tokenizer
+from transformer.data.subwords.tokenizer_training import TrainedConfig
 
 ASCII_TEXTS = ["Only plain letters here, 123 digits and some ./ signs.", "Another plain sentence."] * 20
 ROUND_TRIP = [

@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-from transformer.data.batching import TranslationBatch, collate_translation
-from transformer.data.buckets import BatchPlan, FixedBatches
+from transformer.data.batches.buckets import BatchPlan, FixedBatches
+from transformer.data.batches.collate import TranslationBatch, collate_translation
 from transformer.data.datamodule import MappedTraining, RunData
-from transformer.data.tokenizer import Tokenizer
-from transformer.data.tokenizer_config import ByteConfig
+from transformer.data.subwords.config import ByteConfig
+from transformer.data.subwords.tokenizer import Tokenizer
 from transformer.models.encoder_decoder import EncoderDecoder
 from transformer.nn.loss import LossSum
 from transformer.training.config import InverseSqrtConfig, TrainConfig

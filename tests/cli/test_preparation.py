@@ -6,8 +6,14 @@ import pytest
 from rich.console import Console
 
 from transformer.cli.preparation import report_tables, summary_line
-from transformer.data.histogram import Histogram
-from transformer.data.report import CorpusReport, CorpusTally, PreparationReport, RoundTripFailure, SideReport
+from transformer.data.preparation.histogram import Histogram
+from transformer.data.preparation.report import (
+    CorpusReport,
+    CorpusTally,
+    PreparationReport,
+    RoundTripFailure,
+    SideReport,
+)
 
 
 def side(name: str, *, failures: tuple[RoundTripFailure, ...] = (), unknown: int = 0) -> SideReport:

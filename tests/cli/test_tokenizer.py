@@ -10,9 +10,9 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from transformer.cli.tokenizer import app
-from transformer.data.tokenizer import Tokenizer
-from transformer.data.tokenizer_config import BpeConfig, ByteConfig, CharConfig, SpecialTokens, WordPieceConfig
-from transformer.data.tokenizer_training import TrainedConfig
+from transformer.data.subwords.config import BpeConfig, ByteConfig, CharConfig, SpecialTokens, WordPieceConfig
+from transformer.data.subwords.tokenizer import Tokenizer
+from transformer.data.subwords.tokenizer_training import TrainedConfig
 
 LINES = [f"the cat number {n} sat on the mat, über all the {n + 1} others" for n in range(90, 160)]
 

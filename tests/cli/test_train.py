@@ -12,7 +12,7 @@ from omegaconf import OmegaConf
 
 from transformer.cli import data
 from transformer.cli import train as command
-from transformer.data.report import CorpusReport, PreparationReport
+from transformer.data.preparation.report import CorpusReport, PreparationReport
 from transformer.training import run as training
 from transformer.training.checkpoints import RunInterrupted
 from transformer.training.config import TrainConfig

@@ -12,14 +12,14 @@ import pytest
 from pydantic import TypeAdapter
 from torch import Tensor
 
-from transformer.data.batching import TranslationBatch
-from transformer.data.batching_config import BatchingConfig, PreparationConfig
+from transformer.data.batches.collate import TranslationBatch
+from transformer.data.batches.config import BatchingConfig, PreparationConfig
+from transformer.data.batches.pairs import CorpusPairs, FittedPairs, PairExamples
 from transformer.data.config import TranslationDataConfig
 from transformer.data.datamodule import MappedTraining
-from transformer.data.pairs import CorpusPairs, FittedPairs, PairExamples
-from transformer.data.preparation import RunLimits
-from transformer.data.tokenizer import Tokenizer
-from transformer.data.tokenizer_config import ByteConfig
+from transformer.data.run_preparation import RunLimits
+from transformer.data.subwords.config import ByteConfig
+from transformer.data.subwords.tokenizer import Tokenizer
 from transformer.data.translation_data import TranslationSetup, prepare_translation
 
 Pair = tuple[str, str]
@@ -131,7 +131,7 @@ def pairs_behind(setup: TranslationSetup) -> CorpusPairs:
 def test_both_sides_of_every_example_are_those_of_the_row_it_names(
     tmp_path: Path, name: str, streaming: bool, packing: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("transformer.data.prepare.ROWS", 300)  # several record batches
+    monkeypatch.setattr("transformer.data.preparation.encode.ROWS", 300)  # several record batches
     parts = [numbered(0, 1200), numbered(1200, 2000)]
     plain = corpus(tmp_path, name, parts, filters={"max_length_ratio": 3.0, "max_characters": 50})
     setup = prepare(plain, tmp_path / "cache", streaming=streaming, packing=packing)

@@ -12,8 +12,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from transformer.config import Config
 from transformer.data.config import DataConfig
-from transformer.data.filter_config import DocumentFiltersConfig, PairFiltersConfig
-from transformer.data.tokenizer_config import TokenizerConfig
+from transformer.data.preparation.filter_config import DocumentFiltersConfig, PairFiltersConfig
+from transformer.data.subwords.config import TokenizerConfig
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 
@@ -119,7 +119,7 @@ def test_filters_yaml_names_settings_that_there_are(path: Path, kind: type[Confi
 
 def test_settings_are_checked_without_loading_the_heavy_libraries() -> None:
     code = (
-        "import sys, transformer.data.config, transformer.data.tokenizer_config, transformer.data.batching_config;"
+        "import sys, transformer.data.config, transformer.data.subwords.config, transformer.data.batches.config;"
         "print(sorted({'torch', 'lightning', 'datasets', 'tokenizers', 'babel'} & set(sys.modules)))"
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)

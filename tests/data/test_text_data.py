@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from transformer.data.batching import TextBatch
-from transformer.data.batching_config import BatchingConfig, PreparationConfig
-from transformer.data.cache import Cache
+from transformer.data.batches.collate import TextBatch
+from transformer.data.batches.config import BatchingConfig, PreparationConfig
 from transformer.data.config import TextDataConfig
+from transformer.data.corpora.document_config import PlainTextConfig
+from transformer.data.corpora.sources import open_source
 from transformer.data.datamodule import StreamedTraining
-from transformer.data.document_config import PlainTextConfig
-from transformer.data.preparation import RunLimits
-from transformer.data.prepare import prepare_ids, prepare_texts
-from transformer.data.sources import open_source
+from transformer.data.preparation.cache import Cache
+from transformer.data.preparation.encode import prepare_ids, prepare_texts
+from transformer.data.run_preparation import RunLimits
+from transformer.data.subwords.config import ByteConfig, TokenizerConfig
+from transformer.data.subwords.tokenizer import Tokenizer
 from transformer.data.text_data import TextSetup, prepare_text
-from transformer.data.tokenizer import Tokenizer
-from transformer.data.tokenizer_config import ByteConfig, TokenizerConfig
 
 LENGTH = 16
 

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from transformer.data.batching import TranslationBatch
-from transformer.data.batching_config import BatchingConfig, PreparationConfig
+from transformer.data.batches.collate import TranslationBatch
+from transformer.data.batches.config import BatchingConfig, PreparationConfig
 from transformer.data.config import TranslationDataConfig
 from transformer.data.datamodule import MappedTraining
-from transformer.data.preparation import RunLimits
-from transformer.data.tokenizer_config import BpeConfig, ByteConfig, TokenizerConfig
+from transformer.data.run_preparation import RunLimits
+from transformer.data.subwords.config import BpeConfig, ByteConfig, TokenizerConfig
 from transformer.data.translation_data import TranslationSetup, prepare_translation
 
 WIDTH = 60

@@ -7,9 +7,9 @@ import torch
 import torch.nn.functional as F
 
 from transformer.bundle import Bundle
-from transformer.data import running_text
-from transformer.data.document_config import PlainTextConfig
-from transformer.data.pair_config import ParallelTextConfig, PhrasesConfig
+from transformer.data.corpora import running_text
+from transformer.data.corpora.document_config import PlainTextConfig
+from transformer.data.corpora.pair_config import ParallelTextConfig, PhrasesConfig
 from transformer.data.text_data import read_documents
 from transformer.inference.evaluation import evaluate_language_model, evaluate_translation
 from transformer.inference.generator import Generator

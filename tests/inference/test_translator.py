@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from transformer.bundle import Bundle, save_bundle
-from transformer.data.pair_config import MixtureConfig, PhrasesConfig
-from transformer.data.tokenizer import Tokenizer
-from transformer.data.tokenizer_config import CharConfig
+from transformer.data.corpora.pair_config import MixtureConfig, PhrasesConfig
+from transformer.data.subwords.config import CharConfig
+from transformer.data.subwords.tokenizer import Tokenizer
 from transformer.decoding.config import BeamConfig, GreedyConfig, SampleConfig
 from transformer.inference.translator import Translator
 from transformer.models.stepping import output_limits

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from transformer.data.batching import TextBatch, TranslationBatch
-from transformer.data.packing import collate_packed_pairs, collate_packed_texts
+from transformer.data.batches.collate import TextBatch, TranslationBatch
+from transformer.data.batches.packing import collate_packed_pairs, collate_packed_texts
 from transformer.models import decoder_only, encoder_decoder
 from transformer.models.config import DecoderOnlyConfig, EncoderDecoderConfig
 from transformer.models.decoder_only import DecoderOnly

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from transformer.data.arrow import IntArray
-from transformer.data.buckets import Batches, LengthBucketBatches, RunSampler, batches_by_length
-from transformer.data.documents import WindowBatches
-from transformer.data.mixing import Epochs
-from transformer.data.packing import PackedBatches
+from transformer.data.batches.buckets import Batches, LengthBucketBatches, RunSampler, batches_by_length
+from transformer.data.batches.documents import WindowBatches
+from transformer.data.batches.mixing import Epochs
+from transformer.data.batches.packing import PackedBatches
+from transformer.data.preparation.arrow import IntArray
 
 few = settings(max_examples=60, derandomize=True, deadline=None, database=None)
 lengths = st.integers(1, 40)

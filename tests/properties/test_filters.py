@@ -5,8 +5,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transformer.data.filter_config import DocumentFiltersConfig, PairFiltersConfig
-from transformer.data.filters import Filters
+from transformer.data.preparation.filter_config import DocumentFiltersConfig, PairFiltersConfig
+from transformer.data.preparation.filters import Filters
 
 many = settings(max_examples=200, derandomize=True, deadline=None, database=None)
 # Characters of all planes, lone surrogates included, and words that make the filters work.

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transformer.data.packing import PackedBatches, collate_packed_pairs, collate_packed_texts, pack, split_long
+from transformer.data.batches.packing import PackedBatches, collate_packed_pairs, collate_packed_texts, pack, split_long
 from transformer.models.config import DecoderOnlyConfig, EncoderDecoderConfig
 from transformer.models.decoder_only import DecoderOnly
 from transformer.models.encoder_decoder import EncoderDecoder

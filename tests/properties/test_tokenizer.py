@@ -8,10 +8,10 @@ import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transformer.data.files import cut_at_words
-from transformer.data.tokenizer import Tokenizer
-from transformer.data.tokenizer_config import BpeConfig, ByteConfig, CharConfig, UnigramConfig, WordPieceConfig
-from transformer.data.tokenizer_training import TrainedConfig
+from transformer.data.corpora.files import cut_at_words
+from transformer.data.subwords.config import BpeConfig, ByteConfig, CharConfig, UnigramConfig, WordPieceConfig
+from transformer.data.subwords.tokenizer import Tokenizer
+from transformer.data.subwords.tokenizer_training import TrainedConfig
 
 CONTROLS = ("<pad>", "<s>", "</s>", "<unk>", "<2de>", "<2en>", "<unused0>", "<0x0A>", "<0x41>")
 SYMBOLS = ("<br>", "<br/>", "é§", "two words")

@@ -13,7 +13,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from transformer.data.batching import TextBatch, collate_translation
+from transformer.data.batches.collate import TextBatch, collate_translation
 from transformer.training import callbacks
 from transformer.training.callbacks import Patience, ProgressReport, scored_tokens
 from transformer.training.checkpoints import RunInterrupted, load_checkpoint

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 import torch
 
-from transformer.data.batching import collate_texts, collate_translation
-from transformer.data.documents import Documents
-from transformer.data.packing import collate_packed_pairs, collate_packed_texts
-from transformer.data.tokenizer import Tokenizer
-from transformer.data.tokenizer_config import CharConfig
+from transformer.data.batches.collate import collate_texts, collate_translation
+from transformer.data.batches.documents import Documents
+from transformer.data.batches.packing import collate_packed_pairs, collate_packed_texts
+from transformer.data.subwords.config import CharConfig
+from transformer.data.subwords.tokenizer import Tokenizer
 from transformer.models.decoder_only import DecoderOnly
 from transformer.models.encoder_decoder import EncoderDecoder
 from transformer.training.config import TrainConfig

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import torch
 
-from transformer.data.document_config import HubTextConfig, PlainTextConfig, PythonDocsConfig
-from transformer.data.tokenizer import Tokenizer
+from transformer.data.corpora.document_config import HubTextConfig, PlainTextConfig, PythonDocsConfig
+from transformer.data.subwords.tokenizer import Tokenizer
 from transformer.training.config import TrainConfig
 from transformer.training.parts import RunParts, build_parts
 

@@ -6,9 +6,9 @@ from rich.console import RenderableType
 from rich.table import Table
 from torch import Tensor
 
-from transformer.data.batching import TextBatch, TranslationBatch
-from transformer.data.pairs import PairTokenizers
-from transformer.data.tokenizer import Tokenizer
+from transformer.data.batches.collate import TextBatch, TranslationBatch
+from transformer.data.batches.pairs import PairTokenizers
+from transformer.data.subwords.tokenizer import Tokenizer
 from transformer.training.callbacks import visible
 
 NUM_ROWS = 3

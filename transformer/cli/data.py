@@ -56,7 +56,7 @@ def _inspect(config: TrainConfig) -> None:
     from transformer.cli.batch_tables import batch_tables
     from transformer.cli.preparation import report_tables, summary_line
     from transformer.cli.progress import PreparationProgress
-    from transformer.data.length_picture import draw_lengths
+    from transformer.data.preparation.length_picture import draw_lengths
     from transformer.training.parts import build_parts
 
     set_up_logging()

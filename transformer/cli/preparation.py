@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from rich.table import Table
 from rich.text import Text
 
-from transformer.data.report import CorpusReport, PreparationReport, SideReport
+from transformer.data.preparation.report import CorpusReport, PreparationReport, SideReport
 from transformer.training.callbacks import visible
 
 

@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from transformer.bundle import save_bundle
-from transformer.data.document_config import TextCorpusConfig
+from transformer.data.corpora.document_config import TextCorpusConfig
 from transformer.inference.split import SplitScores, score_split
 from transformer.models.init import count_parameters
 from transformer.training.callbacks import visible

@@ -12,10 +12,8 @@ from pydantic import ValidationError
 from transformer.cli.compose import explain_validation
 from transformer.cli.console import one_line_errors, set_up_logging
 from transformer.cli.lines import read_lines as read_standard_input
-from transformer.data.files import read_lines
-from transformer.data.thinning import EvenSample
-from transformer.data.tokenizer import Tokenizer
-from transformer.data.tokenizer_config import (
+from transformer.data.corpora.files import read_lines
+from transformer.data.subwords.config import (
     BpeConfig,
     ByteConfig,
     CharConfig,
@@ -23,7 +21,9 @@ from transformer.data.tokenizer_config import (
     UnigramConfig,
     WordPieceConfig,
 )
-from transformer.data.tokenizer_training import TrainedConfig
+from transformer.data.subwords.thinning import EvenSample
+from transformer.data.subwords.tokenizer import Tokenizer
+from transformer.data.subwords.tokenizer_training import TrainedConfig
 
 NUM_MEASURED_LINES, NUM_LONGEST_PIECES = 10_000, 10
 

@@ -95,7 +95,7 @@ def _train(config: TrainConfig, folder: Path) -> None:
     from transformer.cli.preparation import summary_line
     from transformer.cli.progress import PreparationProgress
     from transformer.cli.report import finish
-    from transformer.data.report import PreparationReport
+    from transformer.data.preparation.report import PreparationReport
     from transformer.training.checkpoints import LAST, RunInterrupted
     from transformer.training.run import CHECKPOINTS, nothing_to_do, train
 

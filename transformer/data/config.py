@@ -7,8 +7,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from transformer.data.document_config import AnyDocumentCorpus, TextMixtureConfig
-from transformer.data.pair_config import AnyPairCorpus, MixtureConfig
+from transformer.data.corpora.document_config import AnyDocumentCorpus, TextMixtureConfig
+from transformer.data.corpora.pair_config import AnyPairCorpus, MixtureConfig
 
 TranslationDataConfig = Annotated[AnyPairCorpus | MixtureConfig, Field(discriminator="name")]
 TextDataConfig = Annotated[AnyDocumentCorpus | TextMixtureConfig, Field(discriminator="name")]

@@ -7,11 +7,11 @@ import torch
 from lightning.pytorch import LightningDataModule
 from torch.utils.data import Dataset
 
-from transformer.data.buckets import Batches, FixedBatches, RunSampler, split_until_divisible
-from transformer.data.loading import ResumableLoader
-from transformer.data.sources import Source
-from transformer.data.stream_loader import PoolBatches, StreamLoader
-from transformer.data.streaming import PlacedRow, Pool, PoolStream
+from transformer.data.batches.buckets import Batches, FixedBatches, RunSampler, split_until_divisible
+from transformer.data.batches.loading import ResumableLoader
+from transformer.data.corpora.sources import Source
+from transformer.data.streams.loader import PoolBatches, StreamLoader
+from transformer.data.streams.pools import PlacedRow, Pool, PoolStream
 
 
 class MappedTraining(NamedTuple):

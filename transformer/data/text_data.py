@@ -5,11 +5,9 @@ from typing import Any, NamedTuple
 
 from torch.utils.data import Dataset
 
-from transformer.data.batching_config import BatchingConfig, PreparationConfig
-from transformer.data.buckets import Batches
-from transformer.data.config import TextDataConfig
-from transformer.data.datamodule import MappedTraining, RunData, StreamedTraining
-from transformer.data.documents import (
+from transformer.data.batches.buckets import Batches
+from transformer.data.batches.config import BatchingConfig, PreparationConfig
+from transformer.data.batches.documents import (
     Documents,
     PackedDocuments,
     Segments,
@@ -18,16 +16,18 @@ from transformer.data.documents import (
     Windows,
     encode_documents,
 )
-from transformer.data.mixing import Epochs
-from transformer.data.packing import PackedBatches, pack
-from transformer.data.preparation import Preparation, RunLimits, merge_dropout, report_of
-from transformer.data.prepare import EncodedCorpus, Progress, read_all
-from transformer.data.report import PreparationReport
-from transformer.data.rows import Split
-from transformer.data.sources import document_corpora, open_source
-from transformer.data.stream_texts import TextPools
-from transformer.data.tokenizer import Tokenizer
-from transformer.data.tokenizer_config import TokenizerConfig
+from transformer.data.batches.mixing import Epochs
+from transformer.data.batches.packing import PackedBatches, pack
+from transformer.data.config import TextDataConfig
+from transformer.data.corpora.rows import Split
+from transformer.data.corpora.sources import document_corpora, open_source
+from transformer.data.datamodule import MappedTraining, RunData, StreamedTraining
+from transformer.data.preparation.encode import EncodedCorpus, Progress, read_all
+from transformer.data.preparation.report import PreparationReport
+from transformer.data.run_preparation import Preparation, RunLimits, merge_dropout, report_of
+from transformer.data.streams.texts import TextPools
+from transformer.data.subwords.config import TokenizerConfig
+from transformer.data.subwords.tokenizer import Tokenizer
 
 PIECES = 16  # of running text in a shuffle buffer, about a megabyte each
 

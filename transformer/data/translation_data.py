@@ -6,21 +6,21 @@ from typing import NamedTuple
 
 import numpy as np
 
-from transformer.data.arrow import IntArray
-from transformer.data.batching_config import BatchingConfig, PreparationConfig
-from transformer.data.buckets import Batches, LengthBucketBatches, batches_by_length
+from transformer.data.batches.buckets import Batches, LengthBucketBatches, batches_by_length
+from transformer.data.batches.config import BatchingConfig, PreparationConfig
+from transformer.data.batches.mixing import Epochs
+from transformer.data.batches.packing import PackedBatches
+from transformer.data.batches.pairs import CorpusPairs, FittedPairs, MemoryPairs, PairExamples, Pairs, PairTokenizers
 from transformer.data.config import TranslationDataConfig
+from transformer.data.corpora.rows import Split
+from transformer.data.corpora.sources import open_source, pair_corpora
 from transformer.data.datamodule import MappedTraining, RunData, StreamedTraining
-from transformer.data.mixing import Epochs
-from transformer.data.packing import PackedBatches
-from transformer.data.pairs import CorpusPairs, FittedPairs, MemoryPairs, PairExamples, Pairs, PairTokenizers
-from transformer.data.preparation import Preparation, RunLimits, merge_dropout, report_of
-from transformer.data.prepare import Progress, read_all
-from transformer.data.report import PreparationReport
-from transformer.data.rows import Split
-from transformer.data.sources import open_source, pair_corpora
-from transformer.data.stream_pairs import PairPools
-from transformer.data.tokenizer_config import TokenizerConfig
+from transformer.data.preparation.arrow import IntArray
+from transformer.data.preparation.encode import Progress, read_all
+from transformer.data.preparation.report import PreparationReport
+from transformer.data.run_preparation import Preparation, RunLimits, merge_dropout, report_of
+from transformer.data.streams.pairs import PairPools
+from transformer.data.subwords.config import TokenizerConfig
 
 log = logging.getLogger(__name__)
 

@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 import torch
 
-from transformer.data.batching import TextBatch, collate_translation
-from transformer.data.buckets import BatchPlan
-from transformer.data.documents import encode_documents
+from transformer.data.batches.buckets import BatchPlan
+from transformer.data.batches.collate import TextBatch, collate_translation
+from transformer.data.batches.documents import encode_documents
 from transformer.data.text_data import scored_batches
 from transformer.decoding.config import DecodingConfig
 from transformer.inference.batching import length_batches

@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 from transformer.bundle import Bundle
 from transformer.data.config import DataConfig
-from transformer.data.document_config import TextCorpusConfig
-from transformer.data.rows import Split
+from transformer.data.corpora.document_config import TextCorpusConfig
+from transformer.data.corpora.rows import Split
 from transformer.data.text_data import read_documents
 from transformer.data.translation_data import read_pairs
 from transformer.decoding.config import DecodingConfig

@@ -8,9 +8,9 @@ from typing import Self
 import torch
 
 from transformer.bundle import Bundle, load_bundle
-from transformer.data.batching import pad
-from transformer.data.document_config import TextCorpusConfig
-from transformer.data.sources import pair_corpora
+from transformer.data.batches.collate import pad
+from transformer.data.corpora.document_config import TextCorpusConfig
+from transformer.data.corpora.sources import pair_corpora
 from transformer.decoding.config import DecodingConfig
 from transformer.decoding.search import search
 from transformer.inference.batching import in_batches

@@ -20,7 +20,7 @@ from rich.text import Text
 from torch import Tensor
 from torch.optim import Optimizer
 
-from transformer.data.batching import TextBatch, TranslationBatch
+from transformer.data.batches.collate import TextBatch, TranslationBatch
 from transformer.training.task import Task
 
 

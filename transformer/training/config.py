@@ -5,11 +5,11 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, model_validator
 
 from transformer.config import Config
-from transformer.data.batching_config import BatchingConfig, PreparationConfig
+from transformer.data.batches.config import BatchingConfig, PreparationConfig
 from transformer.data.config import DataConfig
-from transformer.data.document_config import TextCorpusConfig, TextMixtureConfig
-from transformer.data.pair_config import MixtureConfig
-from transformer.data.tokenizer_config import BpeConfig, FileTokenizerConfig, TokenizerConfig
+from transformer.data.corpora.document_config import TextCorpusConfig, TextMixtureConfig
+from transformer.data.corpora.pair_config import MixtureConfig
+from transformer.data.subwords.config import BpeConfig, FileTokenizerConfig, TokenizerConfig
 from transformer.decoding.config import DecodingConfig
 from transformer.metrics.names import GENERATED_METRICS, TEXT_METRICS, TRANSLATION_METRICS, Direction
 from transformer.models.config import EncoderDecoderConfig, ModelConfig

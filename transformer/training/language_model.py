@@ -2,9 +2,9 @@
 
 import torch
 
-from transformer.data.batching import TextBatch
-from transformer.data.documents import Documents
-from transformer.data.tokenizer import Tokenizer
+from transformer.data.batches.collate import TextBatch
+from transformer.data.batches.documents import Documents
+from transformer.data.subwords.tokenizer import Tokenizer
 from transformer.decoding.search import search
 from transformer.metrics.running import bits_per_byte
 from transformer.models.decoder_only import DecoderOnly

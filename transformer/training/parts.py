@@ -8,16 +8,16 @@ from typing import NamedTuple
 import torch
 
 from transformer.bundle import build_model
+from transformer.data.batches.pairs import PairTokenizers
 from transformer.data.config import TextDataConfig, TranslationDataConfig
+from transformer.data.corpora.document_config import TextCorpusConfig
 from transformer.data.datamodule import RunData
-from transformer.data.document_config import TextCorpusConfig
-from transformer.data.pairs import PairTokenizers
-from transformer.data.preparation import RunLimits
-from transformer.data.prepare import Progress
-from transformer.data.report import PreparationReport
+from transformer.data.preparation.encode import Progress
+from transformer.data.preparation.report import PreparationReport
+from transformer.data.run_preparation import RunLimits
+from transformer.data.subwords.config import FileTokenizerConfig
+from transformer.data.subwords.tokenizer_files import load_tokenizers, save_tokenizers
 from transformer.data.text_data import prepare_text
-from transformer.data.tokenizer_config import FileTokenizerConfig
-from transformer.data.tokenizer_files import load_tokenizers, save_tokenizers
 from transformer.data.translation_data import prepare_translation
 from transformer.models.decoder_only import DecoderOnly
 from transformer.models.encoder_decoder import EncoderDecoder

@@ -11,10 +11,10 @@ from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from rich.console import Console
 
 from transformer.bundle import Bundle, BundleConfig
-from transformer.data.document_config import TextCorpusConfig
-from transformer.data.length_picture import draw_lengths
-from transformer.data.prepare import Progress
-from transformer.data.report import PreparationReport
+from transformer.data.corpora.document_config import TextCorpusConfig
+from transformer.data.preparation.encode import Progress
+from transformer.data.preparation.length_picture import draw_lengths
+from transformer.data.preparation.report import PreparationReport
 from transformer.training.callbacks import ProgressReport, StopAtEnd
 from transformer.training.checkpoints import LAST, LastCheckpoint, load_checkpoint, stopping_at_once
 from transformer.training.config import TrainConfig

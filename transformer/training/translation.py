@@ -2,8 +2,8 @@
 
 import torch.distributed
 
-from transformer.data.batching import TranslationBatch
-from transformer.data.tokenizer import Tokenizer
+from transformer.data.batches.collate import TranslationBatch
+from transformer.data.subwords.tokenizer import Tokenizer
 from transformer.decoding.config import GreedyConfig
 from transformer.decoding.search import search
 from transformer.metrics.text import all_scores

@@ -1,0 +1,157 @@
+"""Data sets in the hub's layout, from folders on disk."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import datasets
+import pytest
+
+from transformer.data.corpora.document_config import HubTextConfig
+from transformer.data.corpora.pair_config import HubPairsConfig
+from transformer.data.corpora.sources import open_source
+from transformer.data.preparation.report import CorpusReport
+from transformer.data.text_data import read_documents
+from transformer.data.translation_data import read_pairs
+
+TrainingRows = Callable[..., tuple[list[tuple[str, ...]], CorpusReport]]
+PAIRS = [("a house", "ein Haus"), ("a cat", "eine Katze"), ("two", "zwei")]
+
+
+@pytest.fixture(autouse=True)
+def _silence() -> None:
+    datasets.disable_progress_bars()
+
+
+def nested(pairs: list[tuple[str | None, str | None]]) -> datasets.Dataset:
+    rows = [{"en": source, "de": target} for source, target in pairs]
+    features = {"translation": datasets.Translation(languages=["en", "de"]), "id": datasets.Value("int64")}
+    return datasets.Dataset.from_dict(
+        {"translation": rows, "id": list(range(len(rows)))}, features=datasets.Features(features)
+    )
+
+
+@pytest.fixture
+def hub_folder(tmp_path: Path) -> Path:
+    folder = tmp_path / "corpus"
+    (folder / "data").mkdir(parents=True)
+    nested([*PAIRS, (None, "leer"), ("empty", "")]).to_parquet(folder / "data" / "train-00000-of-00001.parquet")
+    nested(list(PAIRS[:2])).to_parquet(folder / "data" / "validation-00000-of-00001.parquet")
+    nested([("x", "y"), ("z", None)]).to_parquet(folder / "data" / "test-00000-of-00001.parquet")
+    return folder
+
+
+def hub(folder: Path | str, **settings: Any) -> HubPairsConfig:
+    fields = {"source_field": "translation.en", "target_field": "translation.de"}
+    return HubPairsConfig(**({"dataset": str(folder)} | fields | settings))
+
+
+def test_hub_layout(hub_folder: Path, training_rows: TrainingRows) -> None:
+    config = hub(hub_folder, test_split="validation[1:]")
+    rows, report = training_rows(config)
+    assert rows == PAIRS
+    assert (report.read, report.kept, report.dropped) == (5, 3, {"blank": 2})
+    missing, blank = report.examples["blank"]
+    assert missing.where == f"row 3 of 'train' of '{hub_folder}'"
+    assert missing.texts == (None, "leer")
+    assert blank.texts == ("empty", "")
+    for split, pairs in (("validation", PAIRS[:2]), ("test", PAIRS[1:2])):
+        found = read_pairs(config, split)
+        assert found is not None
+        assert found.rows == pairs
+    assert read_pairs(hub(hub_folder), "test") is None
+
+
+def test_hub_faults(hub_folder: Path, training_rows: TrainingRows) -> None:
+    with pytest.raises(ValueError, match=r"The split 'dev' of the data set .* cannot be loaded: Unknown split"):
+        read_pairs(hub(hub_folder, validation_split="dev"), "validation")
+    with pytest.raises(ValueError, match=r"cannot be loaded: .*'en-fr' not found"):
+        training_rows(hub(hub_folder, subset="en-fr"))
+    with pytest.raises(ValueError, match=r"has no field 'en'; there are 'translation\.de', 'translation\.en', 'id'\."):
+        training_rows(hub(hub_folder, source_field="en"))
+    with pytest.raises(ValueError, match=r"The field 'id' of '.*corpus' must be text, but is int64\."):
+        training_rows(hub(hub_folder, source_field="id"))
+    message = r"must have two sides, but row 1 of 'test' of '.*corpus' has no target\."
+    with pytest.raises(ValueError, match=message):
+        read_pairs(hub(hub_folder, test_split="test"), "test")
+    with pytest.raises(ValueError, match=message):
+        read_pairs(hub(hub_folder, validation_split="test"), "validation")
+    with pytest.raises(ValueError, match=r"`revision` has no meaning for a local folder"):
+        training_rows(hub(hub_folder, revision="main"))
+    with pytest.raises(ValueError, match=r"The split 'train' of the data set '.*/nowhere' cannot be loaded"):
+        training_rows(hub(hub_folder / "nowhere"))
+
+
+def test_hub_out_of_reach_is_one_sentence(monkeypatch: pytest.MonkeyPatch, training_rows: TrainingRows) -> None:
+    def unreachable(*args: object, **kwargs: object) -> None:
+        raise ConnectionError("Couldn't reach 'some/corpus' on the Hub\nand more lines")
+
+    monkeypatch.setattr(datasets, "load_dataset", unreachable)
+    message = r"'some/corpus' is no local folder, and the Hugging Face hub cannot be reached: .* Hub\.$"
+    with pytest.raises(ValueError, match=message):
+        training_rows(hub("some/corpus"))
+    with pytest.raises(ValueError, match=message):
+        open_source("corpus", hub("some/corpus"), "train", streaming=True)
+
+
+def test_streaming_gives_the_same_rows(hub_folder: Path) -> None:
+    whole, stream = (
+        open_source("corpus", hub(hub_folder), "train", streaming=streaming) for streaming in (False, True)
+    )
+    assert whole is not None
+    assert stream is not None
+    assert list(stream.rows()) == list(whole.rows())
+    assert [row for _, row in whole.rows()] == [*PAIRS, (None, "leer"), ("empty", "")]
+    [shard], [read] = whole.shards, stream.shards
+    for skip in (0, 2, 5, 6):
+        assert list(shard.read(skip=skip)) == list(read.read(skip=skip))
+    assert (whole.num_rows(), stream.num_rows()) == (5, None)
+    assert stream.where(3) == whole.where(3) == f"row 3 of 'train' of '{hub_folder}'"
+
+
+def stream_identity(folder: Path | str, **settings: Any) -> str:
+    source = open_source("corpus", hub(folder, **settings), "train", streaming=True)
+    assert source is not None
+    return source.identity()
+
+
+def test_a_stream_of_a_folder_is_told_apart_by_its_files(hub_folder: Path, tmp_path: Path) -> None:
+    before = stream_identity(hub_folder)
+    moved = hub_folder.rename(tmp_path / "elsewhere")
+    assert stream_identity(moved) == before
+    assert stream_identity(moved, train_split="validation") != before
+    file = moved / "data" / "train-00000-of-00001.parquet"
+    nested(list(PAIRS[1:])).to_parquet(file)
+    changed = stream_identity(moved)
+    assert changed != before
+    # Which split a file belongs to, and its turn, is in its name.
+    file.rename(file.with_name("train-00001-of-00002.parquet"))
+    renamed = stream_identity(moved)
+    assert renamed != changed
+    linked = tmp_path / "linked"
+    linked.mkdir()
+    (linked / "data").symlink_to(moved / "data", target_is_directory=True)
+    assert stream_identity(linked) == renamed
+
+
+def test_a_stream_of_the_hub_is_told_apart_by_name_and_revision(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(datasets, "load_dataset", lambda *args, **settings: datasets.IterableDataset)
+    identities = {
+        stream_identity(name, revision=revision) for name in ("some/corpus", "some/other") for revision in (None, "v1")
+    }
+    assert len(identities) == 4
+
+
+def test_hub_text(tmp_path: Path, training_rows: TrainingRows, caplog: pytest.LogCaptureFixture) -> None:
+    folder = tmp_path / "texts"
+    folder.mkdir()
+    for split, texts in (("train", ["one", "", "two"]), ("validation", ["three", " "])):
+        lines = [json.dumps({"meta": {"body": text}}) for text in texts]
+        (folder / f"{split}.jsonl").write_text("\n".join(lines))
+    config = HubTextConfig(dataset=str(folder), text_field="meta.body")
+    rows, report = training_rows(config)
+    assert rows == [("one",), ("two",)]
+    assert (report.read, report.dropped) == (3, {"blank": 1})
+    assert read_documents(config, "validation") == ["three"]
+    assert caplog.messages == ["hub_text: left out 1 blank of 2 documents to be scored."]

@@ -1,0 +1,1 @@
+"""Where texts come from: the settings of corpora, and readers of every format."""

@@ -1,0 +1,119 @@
+"""Splits of data sets on the Hugging Face hub, or of local folders in its layout, through ``datasets``."""
+
+import itertools
+import json
+import os
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import datasets
+import xxhash
+
+from transformer.data.corpora.document_config import HubTextConfig
+from transformer.data.corpora.files import fingerprint
+from transformer.data.corpora.pair_config import HubPairsConfig
+from transformer.data.corpora.readers import text_at
+from transformer.data.corpora.rows import Row, Shard
+
+LoadedT = TypeVar("LoadedT")
+
+
+def hub_shard(config: HubPairsConfig | HubTextConfig, split: str, fields: Sequence[str], *, streaming: bool) -> Shard:
+    """A split as one shard.
+
+    When streaming, the rows of a local folder are told apart by all files below it: their names there, and their
+    :func:`~.files.fingerprint`. The folder may move. Those of a data set on the hub are told apart by
+    its name and `revision` alone: without a commit as `revision`, a change on the hub goes unnoticed.
+
+    Args:
+        config: which data set.
+        split: which part of it.
+        fields: where the texts are; a dot steps into a nested object.
+        streaming: read the files as they are, without the copy that ``datasets`` keeps otherwise.
+
+    Raises:
+        ValueError: The data set or the split cannot be loaded, or has no such text field.
+    """
+    where = f"row {{}} of {split!r} of {config.dataset!r}"
+    if streaming:
+        stream = _loaded(config, split, partial(datasets.load_dataset, streaming=True))
+        folder = Path(config.dataset)
+        origin = _files_below(folder) if folder.is_dir() else f"{config.dataset} {config.revision}"
+        identity = f"hub stream {origin} {config.subset} {split} {list(fields)}"
+        return Shard(partial(_stream_rows, stream, tuple(fields), where), None, where, 0, identity)
+    table = _text_columns(_loaded(config, split, datasets.load_dataset), fields, config.dataset)
+    identity = f"hub {table._fingerprint} {list(fields)}"
+    return Shard(partial(_table_rows, table), partial(len, table), where, 0, identity)
+
+
+def _files_below(folder: Path) -> str:
+    """Changes when any file below a folder does."""
+    # Through links to folders, too, as `datasets` finds its files.
+    walk = os.walk(folder, followlinks=True)
+    paths = sorted(path for root, _, names in walk for name in names if (path := Path(root, name)).is_file())
+    files = [[path.relative_to(folder).as_posix(), fingerprint(path)] for path in paths]
+    return xxhash.xxh3_128_hexdigest(json.dumps(files).encode())
+
+
+def _loaded(config: HubPairsConfig | HubTextConfig, split: str, load: Callable[..., LoadedT]) -> LoadedT:
+    name = config.dataset
+    if name.startswith((".", "/", "~")) and not Path(name).is_dir():
+        raise ValueError(f"The folder {name!r} does not exist.")
+    if config.revision is not None and Path(name).is_dir():
+        raise ValueError(f"`revision` has no meaning for a local folder, but `dataset` is the folder {name!r}.")
+    try:
+        return load(name, config.subset, split=split, revision=config.revision)
+    except ConnectionError as error:
+        raise ValueError(
+            f"The data set {name!r} is no local folder, and the Hugging Face hub cannot be reached: "
+            f"{_first_line(error)}"
+        ) from error
+    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+        raise ValueError(
+            f"The split {split!r} of the data set {name!r} cannot be loaded: {_first_line(error)}"
+        ) from error
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".") + "."
+
+
+def _text_columns(table: datasets.Dataset, fields: Sequence[str], where: str) -> datasets.Dataset:
+    flat = table.flatten()
+    for name in fields:
+        if name not in flat.column_names:
+            raise ValueError(f"{where!r} has no field {name!r}; there are {', '.join(map(repr, flat.column_names))}.")
+        feature = flat.features[name]
+        if not isinstance(feature, datasets.Value) or feature.dtype not in ("string", "large_string"):
+            kind = feature.dtype if isinstance(feature, datasets.Value) else type(feature).__name__
+            raise ValueError(f"The field {name!r} of {where!r} must be text, but is {kind}.")
+    return flat.select_columns(list(fields))
+
+
+def _table_rows(table: datasets.Dataset, skip: int = 0) -> Iterator[Row]:
+    names = table.column_names
+    for start in range(skip, len(table), 1000):
+        batch = table[start : start + 1000]
+        yield from zip(*(batch[name] for name in names), strict=True)
+
+
+def _stream_rows(
+    stream: datasets.IterableDataset, fields: tuple[str, ...], where: str, skip: int = 0
+) -> Iterator[Row | ValueError]:
+    # One row at a time, but not by iterating: in a worker, that would give only the worker's part of the files.
+    batches: Iterator[dict[str, list[Any]]] = stream.skip(skip).iter(batch_size=1)
+    for number in itertools.count(skip):
+        here = where.replace("{}", str(number))
+        try:
+            batch = next(batches)
+        except StopIteration:
+            return
+        except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+            raise ValueError(f"{here} cannot be read: {_first_line(error)}") from error
+        record = {name: value for name, (value,) in batch.items()}
+        try:
+            yield tuple(text_at(record, field, here) for field in fields)
+        except ValueError as error:
+            yield error

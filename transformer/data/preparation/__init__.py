@@ -1,0 +1,1 @@
+"""From texts to token ids on disk: filters, the cache, and the report."""

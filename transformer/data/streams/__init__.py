@@ -1,0 +1,1 @@
+"""Batches straight from files that are too large to prepare."""

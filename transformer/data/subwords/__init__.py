@@ -1,0 +1,1 @@
+"""Tokenizers: learnt, loaded, and drawn at random."""
