@@ -124,3 +124,9 @@ def test_settings_are_checked_without_loading_the_heavy_libraries() -> None:
     )
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
     assert out.stdout.strip() == "[]"
+
+
+def test_filters_that_leave_nothing_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"`min_characters` must be at most `max_characters` \(9\), but is 10\."):
+        PairFiltersConfig(min_characters=10, max_characters=9)
+    assert PairFiltersConfig(min_characters=9, max_characters=9).min_characters == 9

@@ -19,7 +19,7 @@ texts = st.one_of(
 rows = st.tuples(st.none() | texts, st.none() | texts)
 shared = {
     "min_characters": st.none() | st.integers(1, 9),
-    "max_characters": st.none() | st.integers(1, 30),
+    "max_characters": st.none() | st.integers(9, 30),
     "max_words": st.none() | st.integers(1, 6),
     "min_letter_share": st.none() | st.floats(0.01, 1),
     "max_digit_share": st.none() | st.floats(0, 0.99),

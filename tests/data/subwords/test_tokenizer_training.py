@@ -99,7 +99,7 @@ def test_training_is_deterministic_across_processes(kind: str, tmp_path: Path) -
     # Many rare words, and ties: what an order by hash would change.
     texts = [*TEXTS, *(f"{chr(0x4E00 + n)}{chr(97 + n % 26)}{chr(97 + n // 26)} é" for n in range(200))]
     script = (
-        "import json, sys; from transformer.data import tokenizer_config, tokenizer;"
+        "import json, sys; from transformer.data.subwords import config as tokenizer_config, tokenizer;"
         "kind, plain, texts, tags = json.load(sys.stdin);"
         "config = getattr(tokenizer_config, kind).from_plain(plain);"
         "tokenizer.Tokenizer.train(config, texts, tags).save(sys.argv[1])"
