@@ -143,7 +143,7 @@ def training_rows(tmp_path: Path) -> Callable[..., tuple[list[tuple[str, ...]], 
     """Read the training rows of a single corpus that its filters keep, and the report on the others."""
     from transformer.data.corpora.sources import open_source
     from transformer.data.preparation.cache import Cache
-    from transformer.data.preparation.encode import prepare_texts
+    from transformer.data.preparation.texts import prepare_texts
 
     def read(config: TranslationDataConfig | TextDataConfig) -> tuple[list[tuple[str, ...]], CorpusReport]:
         source = open_source("corpus", config, "train")

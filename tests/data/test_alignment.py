@@ -131,7 +131,7 @@ def pairs_behind(setup: TranslationSetup) -> CorpusPairs:
 def test_both_sides_of_every_example_are_those_of_the_row_it_names(
     tmp_path: Path, name: str, streaming: bool, packing: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("transformer.data.preparation.encode.ROWS", 300)  # several record batches
+    monkeypatch.setattr("transformer.data.preparation.texts.ROWS", 300)  # several record batches
     parts = [numbered(0, 1200), numbered(1200, 2000)]
     plain = corpus(tmp_path, name, parts, filters={"max_length_ratio": 3.0, "max_characters": 50})
     setup = prepare(plain, tmp_path / "cache", streaming=streaming, packing=packing)

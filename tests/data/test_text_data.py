@@ -19,7 +19,8 @@ from transformer.data.corpora.document_config import PlainTextConfig
 from transformer.data.corpora.sources import open_source
 from transformer.data.datamodule import StreamedTraining
 from transformer.data.preparation.cache import Cache
-from transformer.data.preparation.encode import prepare_ids, prepare_texts
+from transformer.data.preparation.ids import prepare_ids
+from transformer.data.preparation.texts import prepare_texts
 from transformer.data.run_preparation import RunLimits
 from transformer.data.subwords.config import ByteConfig, TokenizerConfig
 from transformer.data.subwords.tokenizer import Tokenizer

@@ -12,18 +12,10 @@ from transformer.data.corpora.document_config import TextMixtureConfig
 from transformer.data.corpora.pair_config import MixtureConfig
 from transformer.data.corpora.sources import CorpusConfig, Source, open_source
 from transformer.data.preparation.cache import Cache, default_folder
-from transformer.data.preparation.encode import (
-    FORMAT,
-    EncodedCorpus,
-    Progress,
-    Texts,
-    column_of,
-    kept_rows,
-    prepare_ids,
-    prepare_texts,
-)
 from transformer.data.preparation.filters import Filters
+from transformer.data.preparation.ids import EncodedCorpus, prepare_ids
 from transformer.data.preparation.report import CorpusTally, PreparationReport
+from transformer.data.preparation.texts import FORMAT, Progress, Texts, column_of, kept_rows, prepare_texts
 from transformer.data.subwords.config import BpeConfig, FileTokenizerConfig, TokenizerConfig
 from transformer.data.subwords.tokenizer import Tokenizer
 from transformer.data.subwords.tokenizer_files import obtain_tokenizers

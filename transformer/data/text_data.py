@@ -20,10 +20,12 @@ from transformer.data.batches.mixing import Epochs
 from transformer.data.batches.packing import PackedBatches, pack
 from transformer.data.config import TextDataConfig
 from transformer.data.corpora.rows import Split
+from transformer.data.corpora.scored import read_all
 from transformer.data.corpora.sources import document_corpora, open_source
 from transformer.data.datamodule import MappedTraining, RunData, StreamedTraining
-from transformer.data.preparation.encode import EncodedCorpus, Progress, read_all
+from transformer.data.preparation.ids import EncodedCorpus
 from transformer.data.preparation.report import PreparationReport
+from transformer.data.preparation.texts import Progress
 from transformer.data.run_preparation import Preparation, RunLimits, merge_dropout, report_of
 from transformer.data.streams.texts import TextPools
 from transformer.data.subwords.config import TokenizerConfig

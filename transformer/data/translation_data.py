@@ -13,11 +13,12 @@ from transformer.data.batches.packing import PackedBatches
 from transformer.data.batches.pairs import CorpusPairs, FittedPairs, MemoryPairs, PairExamples, Pairs, PairTokenizers
 from transformer.data.config import TranslationDataConfig
 from transformer.data.corpora.rows import Split
+from transformer.data.corpora.scored import read_all
 from transformer.data.corpora.sources import open_source, pair_corpora
 from transformer.data.datamodule import MappedTraining, RunData, StreamedTraining
 from transformer.data.preparation.arrow import IntArray
-from transformer.data.preparation.encode import Progress, read_all
 from transformer.data.preparation.report import PreparationReport
+from transformer.data.preparation.texts import Progress
 from transformer.data.run_preparation import Preparation, RunLimits, merge_dropout, report_of
 from transformer.data.streams.pairs import PairPools
 from transformer.data.subwords.config import TokenizerConfig

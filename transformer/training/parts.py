@@ -12,8 +12,8 @@ from transformer.data.batches.pairs import PairTokenizers
 from transformer.data.config import TextDataConfig, TranslationDataConfig
 from transformer.data.corpora.document_config import TextCorpusConfig
 from transformer.data.datamodule import RunData
-from transformer.data.preparation.encode import Progress
 from transformer.data.preparation.report import PreparationReport
+from transformer.data.preparation.texts import Progress
 from transformer.data.run_preparation import RunLimits
 from transformer.data.subwords.config import FileTokenizerConfig
 from transformer.data.subwords.tokenizer_files import load_tokenizers, save_tokenizers

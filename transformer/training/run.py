@@ -12,9 +12,9 @@ from rich.console import Console
 
 from transformer.bundle import Bundle, BundleConfig
 from transformer.data.corpora.document_config import TextCorpusConfig
-from transformer.data.preparation.encode import Progress
 from transformer.data.preparation.length_picture import draw_lengths
 from transformer.data.preparation.report import PreparationReport
+from transformer.data.preparation.texts import Progress
 from transformer.training.callbacks import ProgressReport, StopAtEnd
 from transformer.training.checkpoints import LAST, LastCheckpoint, load_checkpoint, stopping_at_once
 from transformer.training.config import TrainConfig

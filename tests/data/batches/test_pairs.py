@@ -23,7 +23,7 @@ from transformer.data.batches.pairs import (
     example_random,
 )
 from transformer.data.preparation.arrow import TEXT, IdTable, TableWriter, TextTable, id_type
-from transformer.data.preparation.encode import EncodedCorpus
+from transformer.data.preparation.ids import EncodedCorpus
 from transformer.data.subwords.config import BpeConfig, ByteConfig
 from transformer.data.subwords.tokenizer import Tokenizer
 

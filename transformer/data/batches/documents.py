@@ -10,7 +10,7 @@ from transformer.data.batches.buckets import BatchPlan, split_until_divisible
 from transformer.data.batches.collate import TextBatch, collate_texts
 from transformer.data.batches.packing import Pieces, collate_packed_texts, split_long
 from transformer.data.preparation.arrow import Ids, IdTable, IntArray, TokenIds
-from transformer.data.preparation.encode import encode_all
+from transformer.data.preparation.ids import encode_all
 from transformer.data.subwords.tokenizer import Tokenizer
 
 

@@ -14,7 +14,7 @@ from transformer.data.batches.buckets import BatchPlan
 from transformer.data.batches.collate import TranslationBatch, collate_translation
 from transformer.data.batches.packing import collate_packed_pairs
 from transformer.data.preparation.arrow import Ids, IntArray, TokenIds
-from transformer.data.preparation.encode import EncodedCorpus
+from transformer.data.preparation.ids import EncodedCorpus
 from transformer.data.subwords.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)

@@ -13,8 +13,9 @@ from transformer.data.batches.packing import PackedBatches
 from transformer.data.batches.pairs import example_random
 from transformer.data.corpora.document_config import DocumentCorpusConfig
 from transformer.data.preparation.arrow import IntArray
-from transformer.data.preparation.encode import encode_all, is_running_text
 from transformer.data.preparation.filters import Filters
+from transformer.data.preparation.ids import encode_all
+from transformer.data.preparation.texts import is_running_text
 from transformer.data.streams.loader import PoolBatches
 from transformer.data.streams.pairs import Ragged
 from transformer.data.streams.pools import PlacedRow, Pool

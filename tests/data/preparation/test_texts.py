@@ -9,12 +9,15 @@ import pytest
 from transformer.cli.preparation import summary_line
 from transformer.data.corpora.document_config import JsonlTextConfig, PlainTextConfig
 from transformer.data.corpora.pair_config import JsonlConfig, TsvConfig
+from transformer.data.corpora.scored import read_all
 from transformer.data.corpora.sources import CorpusConfig, open_source
-from transformer.data.preparation import encode as prepare
+from transformer.data.preparation import ids
+from transformer.data.preparation import texts as prepare
 from transformer.data.preparation.cache import Cache
-from transformer.data.preparation.encode import Texts, column_of, encode_all, prepare_ids, prepare_texts, read_all
 from transformer.data.preparation.filter_config import PairFiltersConfig
+from transformer.data.preparation.ids import encode_all, prepare_ids
 from transformer.data.preparation.report import CorpusReport, PreparationReport
+from transformer.data.preparation.texts import Texts, column_of, prepare_texts
 from transformer.data.subwords.config import BpeConfig, ByteConfig, CharConfig
 from transformer.data.subwords.tokenizer import Tokenizer
 from transformer.data.text_data import read_documents
@@ -144,7 +147,7 @@ def test_more_rows_than_are_written_at_once(tmp_path: Path, monkeypatch: pytest.
 def test_texts_are_read_once_and_the_report_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     config = tsv(tmp_path, "a\tb\n\tc\n")
     first = prepared(config, tmp_path / "cache")
-    monkeypatch.setattr("transformer.data.preparation.encode.kept_rows", lambda *_: pytest.fail("read again"))
+    monkeypatch.setattr("transformer.data.preparation.texts.kept_rows", lambda *_: pytest.fail("read again"))
     again = prepared(config, tmp_path / "cache")
     assert (again.folder, again.report) == (first.folder, first.report)
     assert first.report.dropped == {"blank": 1}
@@ -181,7 +184,7 @@ def test_texts_are_cut_one_after_another_with_bounded_memory(monkeypatch: pytest
     sizes = []
     original = Tokenizer.encode_batch
     monkeypatch.setattr(Tokenizer, "encode_batch", lambda self, part: sizes.append(len(part)) or original(self, part))
-    monkeypatch.setattr(prepare, "CHARACTERS", 16)  # a quarter of it is cut at once
+    monkeypatch.setattr(ids, "CHARACTERS", 16)  # a quarter of it is cut at once
     assert encode_all(tokenizer, texts) == expected
     assert len(sizes) > 1
     assert sum(sizes) == 6
@@ -191,7 +194,7 @@ def test_long_texts_are_cut_where_words_end_before_they_become_ids(monkeypatch: 
     texts = ["one", "two words", "a text of many words, " * 50, "", "nospace" * 20, "three 3's"]
     longest: list[int] = []
     original = Tokenizer.encode_batch
-    monkeypatch.setattr(prepare, "CHARACTERS", 80)  # a quarter of it is cut at once
+    monkeypatch.setattr(ids, "CHARACTERS", 80)  # a quarter of it is cut at once
     monkeypatch.setattr(
         Tokenizer,
         "encode_batch",
