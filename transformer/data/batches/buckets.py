@@ -64,9 +64,14 @@ def batches_by_length(lengths_NK: IntArray, max_tokens: int) -> list[slice]:
     longest_N = lengths_NK.max(axis=1).astype(np.int64)
     batches, start = [], 0
     while start < len(longest_N):
-        window = longest_N[start : start + max_tokens // max(int(longest_N[start]), 1) + 1]
-        fits = np.maximum.accumulate(window) * np.arange(1, len(window) + 1) <= max_tokens
-        rows = len(fits) if fits.all() else max(int(fits.argmin()), 1)
+        first = max(int(longest_N[start]), 1)
+        rows = max(max_tokens // first, 1)
+        window = longest_N[start : start + rows]
+        if window.max() <= first:  # as a rule, for the lengths are sorted
+            rows = len(window)
+        else:
+            fits = np.maximum.accumulate(window) * np.arange(1, len(window) + 1) <= max_tokens
+            rows = len(fits) if fits.all() else max(int(fits.argmin()), 1)
         batches.append(slice(start, start + rows))
         start += rows
     return batches
@@ -142,11 +147,16 @@ class LengthBucketBatches:
 
     def _cut(self, order: IntArray) -> list[IntArray]:
         lengths_NK = self.lengths_NK[order]
-        return [
-            part
-            for batch in batches_by_length(lengths_NK, self.max_tokens)
-            for part in _halved(order[batch], lengths_NK[batch])
-        ]
+        batches = batches_by_length(lengths_NK, self.max_tokens)
+        starts = np.array([batch.start for batch in batches], dtype=np.int64)
+        # What is padding at all bounds what halving can save: most batches need no closer look.
+        rows = np.diff(starts, append=len(order))
+        padded = np.maximum.reduceat(lengths_NK, starts).sum(axis=1, dtype=np.int64) * rows
+        wasteful = np.add.reduceat(lengths_NK.sum(axis=1, dtype=np.int64), starts) < (1 - SPLIT_SAVING) * padded
+        parts: list[IntArray] = []
+        for batch, is_wasteful in zip(batches, wasteful.tolist(), strict=True):
+            parts += _halved(order[batch], lengths_NK[batch]) if is_wasteful else [order[batch]]
+        return parts
 
 
 def _halved(batch: IntArray, lengths_NK: IntArray) -> list[IntArray]:
