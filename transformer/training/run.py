@@ -12,7 +12,6 @@ from rich.console import Console
 
 from transformer.bundle import Bundle, BundleConfig
 from transformer.data.corpora.document_config import TextCorpusConfig
-from transformer.data.preparation.length_picture import draw_lengths
 from transformer.data.preparation.report import PreparationReport
 from transformer.data.preparation.texts import Progress
 from transformer.training.callbacks import ProgressReport, StopAtEnd
@@ -130,6 +129,10 @@ def train(
     if trainer.is_global_zero:
         if parts.report is not None:
             (folder / REPORT).write_text(json.dumps(parts.report.to_plain(), indent=1) + "\n", encoding="utf-8")
+            from transformer.data.preparation.length_picture import (
+                draw_lengths,
+            )  # late: drawing takes a second to import
+
             draw_lengths(parts.report, folder / LENGTHS, max_length=config.model.max_length)
         draw_curve(read_history(folder / METRICS), folder / CURVE, title=folder.name)
     best_step, best_value = trainer.global_step, float("nan")

@@ -10,7 +10,7 @@ from typing import Literal, NamedTuple, Self
 import numpy as np
 from torch.utils.data import Dataset
 
-from transformer.data.batches.buckets import BatchPlan
+from transformer.data.batches.buckets import BatchPlan, longest_side
 from transformer.data.batches.collate import TranslationBatch, collate_translation
 from transformer.data.batches.packing import collate_packed_pairs
 from transformer.data.preparation.arrow import Ids, IntArray, TokenIds
@@ -162,7 +162,7 @@ class FittedPairs(Pairs):
         self.pairs, self.room = pairs, limit - 1
         self.lengths_N2 = np.minimum(pairs.lengths_N2, limit)
         self.numbers, self.too_long = np.arange(len(pairs)), np.arange(0)
-        longest_N = pairs.lengths_N2.max(axis=1)
+        longest_N = longest_side(pairs.lengths_N2)
         too_long = np.flatnonzero(longest_N > limit)
         if len(too_long) == 0:
             return

@@ -27,7 +27,6 @@ from transformer.data.corpora.document_config import (
     TextMixtureConfig,
 )
 from transformer.data.corpora.files import count_lines, find_files, fingerprint, match_shards
-from transformer.data.corpora.hub import hub_shard
 from transformer.data.corpora.pair_config import (
     CsvConfig,
     HubPairsConfig,
@@ -128,6 +127,8 @@ def open_source(name: str, config: CorpusConfig, split: Split, *, streaming: boo
             shards = text_shards(config, split)
             return None if shards is None else Source(name, shards, 1)
         case HubPairsConfig() | HubTextConfig():
+            from transformer.data.corpora.hub import hub_shard  # late: `datasets` takes a second to import
+
             chosen = {"train": config.train_split, "validation": config.validation_split, "test": config.test_split}
             if (hub_split := chosen[split]) is None:
                 return None
