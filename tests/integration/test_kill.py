@@ -62,10 +62,27 @@ def starter() -> Iterator[subprocess.Popen[str]]:
     """The process that starts runs."""
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "TOKENIZERS_PARALLELISM": "false"}
     process = subprocess.Popen(
-        [sys.executable, "-c", STARTER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+        [sys.executable, "-c", STARTER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+        start_new_session=True,
     )
     yield process
     process.communicate(timeout=60)
+    deadline = time.monotonic() + 60  # the workers of killed runs end by themselves
+    while _has_processes(process.pid):
+        assert time.monotonic() < deadline, "workers of killed runs are still there"
+        time.sleep(0.2)
+
+
+def _has_processes(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 def settings_of(tmp_path: Path, *, streaming: bool) -> dict[str, Any]:

@@ -1,10 +1,13 @@
 """Pools of sentence pairs: filtered and cut into subwords by a worker, made into batches by the main process."""
 
+import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from transformer.data.batches.buckets import BatchPlan, LengthBucketBatches
 from transformer.data.batches.collate import TranslationBatch
@@ -23,26 +26,30 @@ CORPUS_BITS = 56
 
 
 class Ragged(NamedTuple):
-    """Rows of ids of different lengths as two arrays, which pass quickly from a worker to the main process."""
+    """Rows of ids of different lengths as two tensors, which a worker hands over in shared memory.
 
-    values: IntArray
-    ends: IntArray
+    Arrays would go through a pipe: a worker whose run has been killed would wait for ever to get rid of them.
+    """
+
+    values: Tensor
+    ends: Tensor
 
     @classmethod
     def of(cls, rows: Sequence[Sequence[int]]) -> "Ragged":
         """Pack rows."""
         ends = np.cumsum([len(row) for row in rows], dtype=np.int64)
-        return cls(np.array([index for row in rows for index in row], dtype=np.int64), ends)
+        flat = np.fromiter(itertools.chain.from_iterable(rows), dtype=np.int64, count=int(ends[-1]) if len(ends) else 0)
+        return cls(torch.from_numpy(flat), torch.from_numpy(ends))
 
     def rows(self) -> list[IntArray]:
         """Unpack them."""
-        return np.split(self.values, self.ends[:-1]) if len(self.ends) else []
+        return np.split(self.values.numpy(), self.ends.numpy()[:-1]) if len(self.ends) else []
 
 
 class PairPool(NamedTuple):
     """The pairs of a pool that are left, by numbers (corpus and place), and what was left out for what reason."""
 
-    numbers: IntArray
+    numbers: Tensor
     sources: Ragged
     targets: Ragged
     num_rows: int
@@ -112,7 +119,7 @@ class PairPools:
                     continue
                 num_cut += 1
             fitting.append(index)
-        numbers = np.array([kept[index][0] << CORPUS_BITS | kept[index][1] for index in fitting], dtype=np.int64)
+        numbers = torch.tensor([kept[index][0] << CORPUS_BITS | kept[index][1] for index in fitting], dtype=torch.int64)
         cut_sources = Ragged.of([sources[index][:room] for index in fitting])
         cut_targets = Ragged.of([targets[index][:room] for index in fitting])
         return PairPool(numbers, cut_sources, cut_targets, len(rows), dict(dropped), num_cut)
@@ -140,7 +147,7 @@ class PairPools:
 
         def make(plan: object) -> TranslationBatch:
             batch = examples[BatchPlan(0, plan)]
-            return batch._replace(index_B=batch.index_B.new_tensor(content.numbers)[batch.index_B])
+            return batch._replace(index_B=content.numbers[batch.index_B])
 
         seed = (self.seed << 20) + pool.number
         plans = [] if len(pairs) == 0 else pair_batches(pairs.lengths_N2, self.batching, self.width, seed, ranks)

@@ -102,7 +102,7 @@ class TextPools:
                 batches = PackedBatches(lengths_P1, capacity=self.length, rows=self.rows, seed=seed, ranks=ranks)
                 plans += batches.epoch(0)
             return PoolBatches(plans, lambda plan: packed[BatchPlan(0, plan)], content.num_rows, content.dropped)
-        windows = Windows(TokenStream([content.documents.values]), self.length, self.tokenizer.pad_id)
+        windows = Windows(TokenStream([content.documents.values.numpy()]), self.length, self.tokenizer.pad_id)
         starts: IntArray = self.length * np.random.default_rng(seed).permutation(
             -(-max(len(windows) - 1, 0) // self.length)
         )
