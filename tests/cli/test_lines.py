@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import lzma
 import sys
 from pathlib import Path
 
@@ -80,11 +81,21 @@ def test_files_that_cannot_be_read_are_named(tmp_path):
     damaged = bytearray(gzip.compress(b"some text\n" * 50, mtime=0))
     damaged[12:30] = b"\xff" * 18
     (tmp_path / "damaged.gz").write_bytes(damaged)
-    for name in ("missing", "no.gz", "cut.gz", "damaged.gz"):
-        with pytest.raises(ValueError, match=f"{name} cannot be read: "):
+    (tmp_path / "no.zst").write_bytes(b"plain")
+    for name in ("no.gz", "cut.gz", "damaged.gz", "no.zst"):
+        with pytest.raises(ValueError, match=rf"^The file '.*{name}' must be \w+ by its name, but is damaged or no"):
             list(read_lines([tmp_path / name]))
-    with pytest.raises(ValueError, match="cannot be read: "):
+    with pytest.raises(ValueError, match=r"^The file '.*missing' does not exist\.$"):
+        list(read_lines([tmp_path / "missing"]))
+    with pytest.raises(ValueError, match=r"must be a file, but is a folder\.$"):
         list(read_lines([Path(tmp_path)]))
+
+
+def test_an_empty_file_has_no_lines(tmp_path):
+    (tmp_path / "empty").write_bytes(b"")
+    (tmp_path / "empty.gz").write_bytes(gzip.compress(b""))
+    (tmp_path / "a.xz").write_bytes(lzma.compress(b"a\n"))
+    assert list(read_lines([tmp_path / "empty", tmp_path / "empty.gz", tmp_path / "a.xz"])) == ["a"]
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 3, 5, 100])

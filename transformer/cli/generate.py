@@ -18,7 +18,9 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 @app.command()
 def generate(
     bundle: Annotated[Path, typer.Argument(help="Folder of a trained language model.", show_default=False)],
-    files: Annotated[list[Path] | None, typer.Argument(help="Text files, plain or .gz; none: standard input.")] = None,
+    files: Annotated[
+        list[Path] | None, typer.Argument(help="Text files, plain or .gz, .xz, .zst; none: standard input.")
+    ] = None,
     prompt: Annotated[
         str | None, typer.Option(help="One prompt, instead of reading any; may contain line breaks.")
     ] = None,

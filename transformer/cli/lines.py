@@ -1,16 +1,15 @@
 """Lines of standard input or files, in and out: one line each, in order, as they come."""
 
-import gzip
+import codecs
 import sys
-import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+from transformer.data.corpora.opening import open_bytes
 
 
 def read_lines(files: Sequence[Path]) -> Iterator[str]:
-    """Lines of the files, or of standard input without any; only LF ends a line, and invalid UTF-8 is refused.
+    """Lines of files, compressed or not, or of standard input; only LF ends a line, and invalid UTF-8 is refused.
 
     Raises:
         ValueError: naming the file and the line.
@@ -19,17 +18,14 @@ def read_lines(files: Sequence[Path]) -> Iterator[str]:
         yield from _decoded(sys.stdin.buffer, "standard input")
         return
     for file in files:
-        try:
-            with gzip.open(file) if file.suffix == ".gz" else file.open("rb") as stream:
-                yield from _decoded(stream, str(file))
-        except (OSError, EOFError, zlib.error) as error:
-            raise ValueError(f"{file} cannot be read: {error}.") from error
+        with open_bytes(file) as stream:
+            yield from _decoded(stream, str(file))
 
 
 def _decoded(stream: Iterable[bytes], where: str) -> Iterator[str]:
     for number, line in enumerate(stream, start=1):
         if number == 1:
-            line = line.removeprefix(BYTE_ORDER_MARK)
+            line = line.removeprefix(codecs.BOM_UTF8)
         try:
             yield line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8")
         except UnicodeDecodeError as error:

@@ -77,12 +77,10 @@ class Preparation:
             self.sources.append(source)
 
     def stream_shares(self) -> list[float] | None:
-        """The share of each corpus in a stream; counts rows only where that is needed, and compares parallel files."""
-        for source in self.sources:
-            source.check()
+        """The share of each corpus in a stream; counts rows only where that is needed, or compares parallel files."""
         weighted = isinstance(self.data, MixtureConfig | TextMixtureConfig) and self.data.weights is not None
         needed = len(self.sources) > 1 and not weighted
-        return self.shares([source.num_rows() if needed else None for source in self.sources])
+        return self.shares([source.num_rows() if needed or source.counting_checks else None for source in self.sources])
 
     def shares(self, sizes: Sequence[int | None]) -> list[float] | None:
         """The share of each corpus in an epoch, or None where all its examples are used."""
@@ -107,20 +105,20 @@ class Preparation:
             tables = [prepared.table for prepared in texts]
             columns: list[Iterable[str]] = [column_of(tables, side) for side in range(num_sides)]
             return obtain_tokenizers(config, tags, columns, [prepared.folder.name for prepared in texts], self.cache)
-        columns = [self._first_texts(side) for side in range(num_sides)]
+        # A joint vocabulary is learnt from both sides at once: the files are read one time only.
+        sides = [range(num_sides)] if config.joint else [range(side, side + 1) for side in range(num_sides)]
+        columns = [self._first_texts(wanted) for wanted in sides]
         filters = [corpus.filters.model_dump_json() for corpus in self.corpora.values()]
         key = [f"stream {FORMAT} {STREAMED_TEXTS}", *(source.identity() for source in self.sources), *filters]
         return obtain_tokenizers(config, tags, columns, key, self.cache)
 
-    def _first_texts(self, side: int) -> Iterator[str]:
+    def _first_texts(self, sides: range) -> Iterator[str]:
         for source, corpus in zip(self.sources, self.corpora.values(), strict=True):
             rows = kept_rows(source, corpus, CorpusTally(source.name))
             for number, (_, row) in enumerate(rows):
                 if number == STREAMED_TEXTS:
                     break
-                text = row[side]
-                if text is not None:
-                    yield text
+                yield from (text for side in sides if (text := row[side]) is not None)
 
     def ids(
         self, texts: Sequence[Texts], tokenizers: Sequence[Tokenizer], *, mark_documents: bool

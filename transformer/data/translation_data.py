@@ -6,17 +6,23 @@ from typing import NamedTuple
 
 import numpy as np
 
-from transformer.data.batches.buckets import Batches, LengthBucketBatches, batches_by_length
+from transformer.data.batches.buckets import batches_by_length
 from transformer.data.batches.config import BatchingConfig, PreparationConfig
 from transformer.data.batches.mixing import Epochs
-from transformer.data.batches.packing import PackedBatches
-from transformer.data.batches.pairs import CorpusPairs, FittedPairs, MemoryPairs, PairExamples, Pairs, PairTokenizers
+from transformer.data.batches.pairs import (
+    CorpusPairs,
+    FittedPairs,
+    MemoryPairs,
+    PairExamples,
+    Pairs,
+    PairTokenizers,
+    pair_batches,
+)
 from transformer.data.config import TranslationDataConfig
 from transformer.data.corpora.rows import Split
 from transformer.data.corpora.scored import read_all
 from transformer.data.corpora.sources import open_source, pair_corpora
 from transformer.data.datamodule import MappedTraining, RunData, StreamedTraining
-from transformer.data.preparation.arrow import IntArray
 from transformer.data.preparation.report import PreparationReport
 from transformer.data.preparation.texts import Progress
 from transformer.data.run_preparation import Preparation, RunLimits, merge_dropout, report_of
@@ -168,17 +174,9 @@ def _mapped(
         max_tokens=batching.max_tokens_per_batch,
         packed_width=limits.max_length if batching.packing else None,
     )
-    batches = partial(_batches, fitted.lengths_N2, epochs, batching, limits)
+    width, seed = limits.max_length, limits.seed
+    batches = partial(pair_batches, fitted.lengths_N2, batching, width, epochs, seed)
     return MappedTraining(examples, batches, "-".join(corpus.checksum for corpus in pairs.corpora))
-
-
-def _batches(lengths_N2: IntArray, epochs: Epochs, batching: BatchingConfig, limits: RunLimits, ranks: int) -> Batches:
-    if batching.packing:
-        rows = batching.max_tokens_per_batch // limits.max_length
-        return PackedBatches(
-            lengths_N2, capacity=limits.max_length, rows=rows, seed=limits.seed, ranks=ranks, epochs=epochs
-        )
-    return LengthBucketBatches(lengths_N2, batching.max_tokens_per_batch, epochs, seed=limits.seed, ranks=ranks)
 
 
 def _streamed(

@@ -33,7 +33,7 @@ def test_ids_come_back_whatever_the_record_batches(tmp_path: Path, sizes: list[i
     assert [table.ids(row, 1).tolist() for row in range(6)] == TARGETS
     assert table.lengths_NK.tolist() == [[3, 1], [0, 2], [1, 0], [1, 0], [2, 1], [0, 4]]
     assert table.lengths_NK.dtype == np.int32
-    assert table.places().tolist() == PLACES
+    assert [table.place(row) for row in range(len(table))] == PLACES
     assert np.concatenate(table.chunks(0)).tolist() == [1, 2, 3, 65_535, 4, 5, 6]
     assert np.concatenate(table.chunks(1)).tolist() == [7, 8, 9, 10, 11, 12, 13, 14]
 
@@ -80,14 +80,14 @@ def test_texts_come_back_exactly(tmp_path: Path, sizes: list[int]) -> None:
     table = TextTable(tmp_path / "texts.arrow")
     assert [table.texts(row) for row in range(len(table))] == TEXTS
     assert [batch.num_rows for batch in table.batches()] == sizes
-    assert table.places().tolist() == [0, 1, 2, 3]
+    assert [table.place(row) for row in range(len(table))] == [0, 1, 2, 3]
 
 
 def test_single_texts_have_one_side(tmp_path: Path) -> None:
     with TableWriter(tmp_path / "texts.arrow", 1, TEXT) as writer:
         writer.write([["x", "y"]], [5, 9])
     table = TextTable(tmp_path / "texts.arrow")
-    assert (table.num_sides, table.texts(1), table.places().tolist()) == (1, ("y",), [5, 9])
+    assert (table.num_sides, table.texts(1), [table.place(row) for row in range(len(table))]) == (1, ("y",), [5, 9])
 
 
 def test_a_table_without_rows(tmp_path: Path) -> None:
@@ -95,7 +95,7 @@ def test_a_table_without_rows(tmp_path: Path) -> None:
         writer.write([[], []], [])
     table = IdTable(tmp_path / "ids.arrow")
     assert (len(table), table.num_sides, table.lengths_NK.shape) == (0, 2, (0, 2))
-    assert table.places().tolist() == []
+    assert [table.place(row) for row in range(len(table))] == []
     assert table.chunks(0) == []
 
 

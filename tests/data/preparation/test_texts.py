@@ -126,7 +126,7 @@ def test_rows_keep_their_places_whatever_is_left_out(tmp_path: Path) -> None:
     texts = prepared(tsv(tmp_path, "".join(lines)), tmp_path / "cache")
     kept = [k for k in range(20) if k % 3]
     assert [texts.table.texts(row) for row in range(len(texts.table))] == [(str(k), str(k)) for k in kept]
-    assert texts.table.places().tolist() == kept
+    assert [texts.table.place(row) for row in range(len(texts.table))] == kept
 
 
 @pytest.mark.parametrize("limit", ["ROWS", "CHARACTERS"])
@@ -167,7 +167,7 @@ def test_ids_are_those_of_the_tokenizer(tmp_path: Path, mark_documents: bool) ->
             expected = [tokenizer.bos_id, *ids, tokenizer.eos_id] if mark_documents else ids
             assert corpus.ids.ids(row, side).tolist() == expected
             assert corpus.ids.lengths_NK[row, side] == len(expected)
-    assert corpus.ids.places().tolist() == list(range(12))
+    assert [corpus.ids.place(row) for row in range(len(corpus.ids))] == list(range(12))
     assert [report.name for report in corpus.sides] == ["source", "target"]
     assert [report.texts for report in corpus.sides] == [12, 12]
     assert [report.tokens for report in corpus.sides] == [2 * 12 + 10 + 4, 12 + 10 + 4]  # marks are not counted

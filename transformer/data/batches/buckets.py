@@ -79,7 +79,7 @@ def batches_by_length(lengths_NK: IntArray, max_tokens: int) -> list[slice]:
 
 
 def longest_side(lengths_NK: IntArray) -> IntArray:
-    """The greatest length of each example; ten times as fast as a maximum along the short axis."""
+    """The greatest length of each example; much faster than a maximum along the short axis."""
     return functools.reduce(np.maximum, lengths_NK.T)
 
 

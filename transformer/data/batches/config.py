@@ -6,6 +6,8 @@ from pydantic import Field, model_validator
 
 from transformer.config import Config
 
+OverLong = Literal["skip", "truncate", "error"]
+
 
 class BatchingConfig(Config):
     """How examples become batches."""
@@ -13,7 +15,7 @@ class BatchingConfig(Config):
     max_tokens_per_batch: int = Field(gt=0)
     """Padded tokens of a batch on either side at most: rows times the longest row. A language model's rows all have
     the model's `max_length`."""
-    over_long: Literal["skip", "truncate", "error"] | None = None
+    over_long: OverLong | None = None
     """Translation only: training pairs longer than the model's `max_length`, or than a whole batch, are left out, cut,
     or refused. What was done is counted in the log. Null is skip. Validation and test pairs are never left out, but cut
     to the model's `max_length`."""

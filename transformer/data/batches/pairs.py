@@ -5,21 +5,21 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from random import Random
-from typing import Literal, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import numpy as np
 from torch.utils.data import Dataset
 
-from transformer.data.batches.buckets import BatchPlan, longest_side
+from transformer.data.batches.buckets import Batches, BatchPlan, LengthBucketBatches, longest_side
 from transformer.data.batches.collate import TranslationBatch, collate_translation
-from transformer.data.batches.packing import collate_packed_pairs
+from transformer.data.batches.config import BatchingConfig, OverLong
+from transformer.data.batches.mixing import Epochs
+from transformer.data.batches.packing import PackedBatches, collate_packed_pairs
 from transformer.data.preparation.arrow import Ids, IntArray, TokenIds
 from transformer.data.preparation.ids import EncodedCorpus
 from transformer.data.subwords.tokenizer import Tokenizer
 
 log = logging.getLogger(__name__)
-
-OverLong = Literal["skip", "truncate", "error"]
 
 
 class PairTokenizers(NamedTuple):
@@ -245,6 +245,16 @@ class PairExamples(Dataset[TranslationBatch]):
             number = examples[place][0]
             examples[place] = number, *self.pairs.pair(number)
             lengths[place] = int(self.pairs.lengths_N2[number].max())
+
+
+def pair_batches(
+    lengths_N2: IntArray, batching: BatchingConfig, width: int, epochs: Epochs, seed: int, ranks: int
+) -> Batches:
+    """The batches of pairs: rows of `width` with several each, or pairs of like length."""
+    if batching.packing:
+        rows = batching.max_tokens_per_batch // width
+        return PackedBatches(lengths_N2, capacity=width, rows=rows, seed=seed, ranks=ranks, epochs=epochs)
+    return LengthBucketBatches(lengths_N2, batching.max_tokens_per_batch, epochs, seed=seed, ranks=ranks)
 
 
 def example_random(seed: int, epoch: int, number: int) -> Random:

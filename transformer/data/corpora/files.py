@@ -48,7 +48,7 @@ def read_blocks(path: Path, skip: int = 0, size: int = BLOCK) -> Iterator[tuple[
         size: a block has so many bytes and the rest of the line, less what is skipped.
 
     Raises:
-        ValueError: As :func:`~.opening.open_bytes`, or the file is no UTF-8 text by its beginning.
+        ValueError: As :func:`~.opening.open_bytes`, or the file is empty or no UTF-8 text by its beginning.
     """
     with open_bytes(path) as stream:
         block = stream.read(max(size, 16))  # enough for every beginning that is no text

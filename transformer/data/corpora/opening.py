@@ -27,16 +27,13 @@ def open_bytes(path: Path) -> Iterator[BinaryIO]:
     """The content of a file as bytes, decompressed; of several gzip members, xz streams or frames, all of them.
 
     Raises:
-        ValueError: The file is missing, a folder, not readable or empty; or, while it is being read, damaged, cut
-            short or not in the format that its name tells.
+        ValueError: The file is missing, a folder or not readable; or, while it is being read, damaged, cut short or
+            not in the format that its name tells.
     """
     with named_faults(path):
         file = path.open("rb", buffering=0)
     with file:
-        stream = io.BufferedReader(_NamedFaults(path, _content(file, path.suffix)), _CHUNK)
-        if not stream.peek(1):
-            raise ValueError(f"The file {str(path)!r} is empty.")
-        yield cast(BinaryIO, stream)
+        yield cast(BinaryIO, io.BufferedReader(_NamedFaults(path, _content(file, path.suffix)), _CHUNK))
 
 
 @contextmanager

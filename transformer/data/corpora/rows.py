@@ -1,6 +1,6 @@
 """Rows of a corpus, and the shards that give them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, NamedTuple, Protocol
 
 Split = Literal["train", "validation", "test"]
@@ -17,6 +17,12 @@ class ReadRows(Protocol):
         ...
 
 
+def listed(texts: Sequence[str], *, skip: int = 0) -> Iterator[Row]:
+    """Rows of texts in memory."""
+    for text in texts[skip:]:
+        yield (text,)
+
+
 class Shard(NamedTuple):
     """A part of a corpus: a file, two parallel files, a split of a data set.
 
@@ -26,7 +32,7 @@ class Shard(NamedTuple):
         location: names a row for messages, with ``{}`` for its number.
         first: the number of the first row in such a message.
         identity: changes when the rows do.
-        check: raises ValueError for a fault that is found much faster than by reading all rows, or None.
+        counting_checks: whether counting also finds faults, as in parallel files of different lengths.
     """
 
     read: ReadRows
@@ -34,7 +40,7 @@ class Shard(NamedTuple):
     location: str
     first: int
     identity: str
-    check: Callable[[], object] | None = None
+    counting_checks: bool = False
 
     def where(self, row: int) -> str:
         """File and line of a row, counted from 0."""

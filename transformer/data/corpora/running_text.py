@@ -18,7 +18,7 @@ import xxhash
 from transformer.data.corpora.document_config import PlainTextConfig
 from transformer.data.corpora.files import count_lines, find_files, fingerprint, read_pieces
 from transformer.data.corpora.readers import read_parallel
-from transformer.data.corpora.rows import Row, Shard, Split
+from transformer.data.corpora.rows import Row, Shard, Split, listed
 
 ROW: Mapping[str, str] = {"running": "piece", "file": "document", "line": "line"}
 """What a row is called in messages."""
@@ -101,7 +101,7 @@ def _cut_shards(config: PlainTextConfig, fraction: float, split: Split) -> tuple
     for file in range(min(place.file, len(paths) - 1), len(paths)):  # at least one: that there is nothing is an error
         rows = tuple(text for piece in tail if piece.file == file for text in _rows(piece.text, lines=is_lines))
         first = 1 + (place.line if is_lines and file == place.file else 0)
-        shards.append(Shard(partial(_listed, rows), partial(len, rows), where[file], first, parts[file]))
+        shards.append(Shard(partial(listed, rows), partial(len, rows), where[file], first, parts[file]))
     return tuple(shards)
 
 
@@ -204,8 +204,3 @@ def _find_cut(paths: Sequence[Path], fraction: float, *, lines: bool) -> tuple[_
 
 def _rows(text: str, *, lines: bool) -> list[str]:
     return [line.removesuffix("\r") for line in text.removesuffix("\n").split("\n")] if lines else [text]
-
-
-def _listed(texts: Sequence[str], skip: int = 0) -> Iterator[Row]:
-    for text in texts[skip:]:
-        yield (text,)

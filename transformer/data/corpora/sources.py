@@ -6,7 +6,7 @@ memory, and every row keeps the number it has in its file, whatever is left out 
 
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -40,7 +40,7 @@ from transformer.data.corpora.pair_config import (
     TsvConfig,
 )
 from transformer.data.corpora.readers import read_jsonl, read_parallel, read_tsv
-from transformer.data.corpora.rows import Row, Shard, Split
+from transformer.data.corpora.rows import Row, Shard, Split, listed
 from transformer.data.corpora.running_text import text_shards
 from transformer.data.corpora.tables import count_parquet_rows, read_csv, read_parquet
 from transformer.data.corpora.tmx import read_tmx
@@ -71,11 +71,10 @@ class Source(NamedTuple):
             return None
         return sum(shard.count_rows() for shard in self.shards if shard.count_rows is not None)
 
-    def check(self) -> None:
-        """Raise ValueError for faults that are found fast: parallel files of unequal length."""
-        for shard in self.shards:
-            if shard.check is not None:
-                shard.check()
+    @property
+    def counting_checks(self) -> bool:
+        """Whether :meth:`num_rows` also finds faults: parallel files of unequal length."""
+        return any(shard.counting_checks for shard in self.shards)
 
     def rows(self) -> Iterator[tuple[int, Row | ValueError]]:
         """All rows, each with its :func:`place`."""
@@ -122,7 +121,7 @@ def open_source(name: str, config: CorpusConfig, split: Split, *, streaming: boo
         case PythonDocsConfig():
             texts = tuple(topics[topic] for topic in sorted(topics) if phrases.hashed_split(f"topic {topic}") == split)
             identity = f"python_docs {xxhash.xxh3_128_hexdigest(json.dumps(texts).encode())}"
-            return Source(name, (Shard(partial(_listed, texts), partial(len, texts), "topic {}", 1, identity),), 1)
+            return Source(name, (Shard(partial(listed, texts), partial(len, texts), "topic {}", 1, identity),), 1)
         case PlainTextConfig():
             shards = text_shards(config, split)
             return None if shards is None else Source(name, shards, 1)
@@ -167,7 +166,7 @@ def _parallel(source: Path, target: Path) -> Shard:
         f"{str(source)!r}, line {{}}",
         1,
         f"parallel {fingerprint(source)} {fingerprint(target)}",
-        partial(_equal_lines, source, target),
+        counting_checks=True,
     )
 
 
@@ -228,8 +227,3 @@ def _lines_after(path: Path, num_header_lines: int) -> int:
 
 def _generated(config: PhrasesConfig, split: Split, skip: int = 0) -> Iterator[Row]:
     yield from itertools.islice(phrases.generate_phrases(config, split), skip, None)
-
-
-def _listed(texts: Sequence[str], skip: int = 0) -> Iterator[Row]:
-    for text in texts[skip:]:
-        yield (text,)

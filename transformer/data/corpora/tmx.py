@@ -55,6 +55,8 @@ def _units(path: Path) -> Iterator[etree._Element]:
     )
     is_memory = False
     with open_bytes(path) as stream:
+        if not stream.peek(1):  # type: ignore[attr-defined]
+            raise ValueError(f"The file {str(path)!r} is empty.")
         while chunk := stream.read(_CHUNK):
             _feed(parser, chunk, path)
             for event, element in parser.read_events():

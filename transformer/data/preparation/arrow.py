@@ -15,7 +15,6 @@ IntArray = npt.NDArray[np.int64]
 Ids = npt.NDArray[Any]  # of uint16 or int32
 TokenIds = Sequence[int] | Ids
 
-ROWS_PER_BATCH = 10_000
 PLACES = "place"
 MAX_IDS = (1 << 31) - 1  # of a side of a record batch: Arrow's lists have offsets of 32 bits
 
@@ -71,7 +70,7 @@ def _column(side: Sequence[Any], kind: pa.DataType) -> pa.Array:
             f"Rows that are written at once must have at most {MAX_IDS:,} token ids, but these {len(side):,} have "
             f"{total:,}; cut the longest text into several."
         )
-    # Eighty times as fast as converting the nested lists.
+    # Much faster than converting the nested lists.
     ends = np.cumsum([0, *map(len, side)], dtype=np.int32)
     flat = np.fromiter(itertools.chain.from_iterable(side), dtype=kind.value_type.to_pandas_dtype(), count=ends[-1])
     return pa.ListArray.from_arrays(ends, flat)
@@ -97,11 +96,11 @@ class _Table:
         self._batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
         ends = np.cumsum([batch.num_rows for batch in self._batches], dtype=np.int64)
         self._starts = [0, *ends.tolist()][:-1]
-        self.num_rows = int(ends[-1]) if len(ends) else 0
+        self._num_rows = int(ends[-1]) if len(ends) else 0
         self.num_sides = len(reader.schema) - 1
 
     def __len__(self) -> int:
-        return self.num_rows
+        return self._num_rows
 
     def __getstate__(self) -> Path:  # for workers that are started anew: they open the file themselves
         return self.path
@@ -117,11 +116,6 @@ class _Table:
         """Where a row comes from."""
         number, inside = self._locate(row)
         return int(self._batches[number].column(self.num_sides)[inside].as_py())
-
-    def places(self) -> IntArray:
-        """Where each row comes from."""
-        columns = [batch.column(self.num_sides).to_numpy() for batch in self._batches]
-        return np.concatenate(columns) if columns else np.zeros(0, np.int64)
 
 
 class TextTable(_Table):

@@ -74,7 +74,7 @@ def prepare_texts(source: Source, config: CorpusConfig, cache: Cache, progress: 
 
     def build(folder: Path) -> None:
         tally = CorpusTally(source.name)
-        total, done, characters = source.num_rows(), 0, 0
+        total, characters = source.num_rows(), 0
         rows: list[Row] = []
         places: list[int] = []
         with TableWriter(folder / "texts.arrow", source.num_sides, TEXT) as writer:
@@ -84,7 +84,6 @@ def prepare_texts(source: Source, config: CorpusConfig, cache: Cache, progress: 
                 characters += sum(map(len, filter(None, row)))
                 if len(rows) == ROWS or characters > CHARACTERS:
                     writer.write(list(zip(*rows, strict=True)), places)
-                    done += len(rows)
                     characters = 0
                     rows.clear()
                     places.clear()

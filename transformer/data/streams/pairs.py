@@ -9,12 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from transformer.data.batches.buckets import BatchPlan, LengthBucketBatches
+from transformer.data.batches.buckets import BatchPlan
 from transformer.data.batches.collate import TranslationBatch
 from transformer.data.batches.config import BatchingConfig
 from transformer.data.batches.mixing import Epochs
-from transformer.data.batches.packing import PackedBatches
-from transformer.data.batches.pairs import MemoryPairs, PairExamples, PairTokenizers, example_random
+from transformer.data.batches.pairs import MemoryPairs, PairExamples, PairTokenizers, example_random, pair_batches
 from transformer.data.corpora.pair_config import PairCorpusConfig
 from transformer.data.corpora.sources import Source
 from transformer.data.preparation.arrow import IntArray
@@ -150,14 +149,8 @@ class PairPools:
             return batch._replace(index_B=content.numbers[batch.index_B])
 
         seed = (self.seed << 20) + pool.number
-        plans = [] if len(pairs) == 0 else pair_batches(pairs.lengths_N2, self.batching, self.width, seed, ranks)
+        plans: list[object] = []
+        if len(pairs):
+            epochs = Epochs([len(pairs)], None, seed)
+            plans += pair_batches(pairs.lengths_N2, self.batching, self.width, epochs, seed, ranks).epoch(0)
         return PoolBatches(plans, make, content.num_rows, content.dropped, content.num_cut)
-
-
-def pair_batches(lengths_N2: IntArray, batching: BatchingConfig, width: int, seed: int, ranks: int) -> list[object]:
-    """The batches of the pairs of one pool."""
-    if batching.packing:
-        rows = batching.max_tokens_per_batch // width
-        return list(PackedBatches(lengths_N2, capacity=width, rows=rows, seed=seed, ranks=ranks).epoch(0))
-    epochs = Epochs([len(lengths_N2)], None, seed)
-    return list(LengthBucketBatches(lengths_N2, batching.max_tokens_per_batch, epochs, seed=seed, ranks=ranks).epoch(0))
