@@ -19,7 +19,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 def generate(
     bundle: Annotated[Path, typer.Argument(help="Folder of a trained language model.", show_default=False)],
     files: Annotated[
-        list[Path] | None, typer.Argument(help="Text files, plain or .gz, .xz, .zst; none: standard input.")
+        list[Path] | None, typer.Argument(help="Text files, also .gz, .xz, .zst; none: standard input.")
     ] = None,
     prompt: Annotated[
         str | None, typer.Option(help="One prompt, instead of reading any; may contain line breaks.")

@@ -17,7 +17,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 def translate(
     bundle: Annotated[Path, typer.Argument(help="Folder of a trained translation model.", show_default=False)],
     files: Annotated[
-        list[Path] | None, typer.Argument(help="Text files, plain or .gz, .xz, .zst; none: standard input.")
+        list[Path] | None, typer.Argument(help="Text files, also .gz, .xz, .zst; none: standard input.")
     ] = None,
     beam_size: Annotated[
         int | None, typer.Option(min=1, help="Beginnings kept; 1 is greedy.", show_default="the bundle's search")

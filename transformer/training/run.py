@@ -12,6 +12,7 @@ from rich.console import Console
 
 from transformer.bundle import Bundle, BundleConfig
 from transformer.data.corpora.document_config import TextCorpusConfig
+from transformer.data.preparation.length_picture import draw_lengths
 from transformer.data.preparation.report import PreparationReport
 from transformer.data.preparation.texts import Progress
 from transformer.training.callbacks import ProgressReport, StopAtEnd
@@ -109,6 +110,9 @@ def train(
             keep_last,
         ],
     )
+    if parts.report is not None and trainer.is_global_zero:
+        (folder / REPORT).write_text(json.dumps(parts.report.to_plain(), indent=1) + "\n", encoding="utf-8")
+        draw_lengths(parts.report, folder / LENGTHS, max_length=config.model.max_length)
     with warnings.catch_warnings(), keep_last.catching_interrupts():
         # The loader is a list lookup: more workers than asked for would not help.
         warnings.filterwarnings("ignore", ".*does not have many workers.*")
@@ -127,13 +131,6 @@ def train(
         if isinstance(callback, EarlyStopping) and callback.stopping_reason_message:
             console.print(f"stopped early: {callback.stopping_reason_message}", highlight=False)
     if trainer.is_global_zero:
-        if parts.report is not None:
-            (folder / REPORT).write_text(json.dumps(parts.report.to_plain(), indent=1) + "\n", encoding="utf-8")
-            from transformer.data.preparation.length_picture import (
-                draw_lengths,
-            )  # late: drawing takes a second to import
-
-            draw_lengths(parts.report, folder / LENGTHS, max_length=config.model.max_length)
         draw_curve(read_history(folder / METRICS), folder / CURVE, title=folder.name)
     best_step, best_value = trainer.global_step, float("nan")
     model = parts.task.model

@@ -39,30 +39,46 @@ class Texts(NamedTuple):
     report: CorpusReport
 
 
+class RowFilter:
+    """Decides on the rows of a training split, one after the other: those that cannot be read, and those to leave out.
+
+    Pieces of running text are no documents: none of them is left out.
+    """
+
+    def __init__(self, config: CorpusConfig) -> None:
+        is_running_text = isinstance(config, PlainTextConfig) and config.documents == "running"
+        self._filters = None if is_running_text else Filters(config.filters)
+        self._refuses_broken = config.filters.broken == "error"
+
+    def reason(self, row: Row | ValueError) -> str | None:
+        """Why a row is left out, or None if it is kept.
+
+        Raises:
+            ValueError: The row cannot be read, and `filters.broken` is ``error``.
+        """
+        if isinstance(row, ValueError):
+            if self._refuses_broken:
+                raise row
+            return "broken"
+        return None if self._filters is None else self._filters.reason(row)
+
+
 def kept_rows(source: Source, config: CorpusConfig, tally: CorpusTally) -> Iterator[tuple[int, Row]]:
-    """The rows of a training split that its filters keep, with their places; the others are counted.
+    """The rows of a training split that are kept, with their places; the others are counted.
 
     Raises:
         ValueError: A row cannot be read, and `filters.broken` is ``error``.
     """
-    filters = None if is_running_text(config) else Filters(config.filters)
+    row_filter = RowFilter(config)
     for place, row in source.rows():
+        reason = row_filter.reason(row)
         if isinstance(row, ValueError):
-            if config.filters.broken == "error":
-                raise row
             tally.drop("broken", str(row))
-            continue
-        reason = None if filters is None else filters.reason(row)
-        if reason is None:
+        elif reason is not None:
+            tally.drop(reason, partial(source.where, place), row)
+        else:
             tally.keep()
             yield place, row
-        else:
-            tally.drop(reason, partial(source.where, place), row)
-
-
-def is_running_text(config: CorpusConfig) -> bool:
-    """Whether the rows are no documents but pieces of one text, of which nothing may be left out."""
-    return isinstance(config, PlainTextConfig) and config.documents == "running"
 
 
 def prepare_texts(source: Source, config: CorpusConfig, cache: Cache, progress: Progress) -> Texts:

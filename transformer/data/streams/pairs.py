@@ -17,7 +17,7 @@ from transformer.data.batches.pairs import MemoryPairs, PairExamples, PairTokeni
 from transformer.data.corpora.pair_config import PairCorpusConfig
 from transformer.data.corpora.sources import Source
 from transformer.data.preparation.arrow import IntArray
-from transformer.data.preparation.filters import Filters
+from transformer.data.preparation.texts import RowFilter
 from transformer.data.streams.loader import PoolBatches
 from transformer.data.streams.pools import PlacedRow, Pool
 
@@ -83,8 +83,7 @@ class PairPools:
     ) -> None:
         self.sources, self.tokenizers, self.batching = list(sources), tokenizers, batching
         self.limit, self.width, self.dropout, self.seed = limit, width, dropout, seed
-        self.filters = [Filters(config.filters) for config in configs]
-        self.refuses_broken = [config.filters.broken == "error" for config in configs]
+        self.filters = [RowFilter(config) for config in configs]
         self.tag_ids = [[] if config.tag is None else [tokenizers.source.tag_id(config.tag)] for config in configs]
 
     def prepare(self, number: int, rows: list[PlacedRow]) -> PairPool:
@@ -92,19 +91,15 @@ class PairPools:
         dropped = Counter[str]()
         kept: list[tuple[int, int, str, str]] = []
         for corpus, place, row in rows:
-            if isinstance(row, ValueError):
-                if self.refuses_broken[corpus]:
-                    raise row
-                reason: str | None = "broken"
-            else:
-                reason = self.filters[corpus].reason(row)
-                if reason is None:
-                    source, target = row
-                    assert source is not None
-                    assert target is not None
-                    kept.append((corpus, place, source, target))
+            reason = self.filters[corpus].reason(row)
             if reason is not None:
                 dropped[reason] += 1
+                continue
+            assert not isinstance(row, ValueError)
+            source, target = row
+            assert source is not None
+            assert target is not None
+            kept.append((corpus, place, source, target))
         sources, targets = self._encode(number, kept)
         room, num_cut, fitting = self.limit - 1, 0, []
         for index, (corpus, place, _, _) in enumerate(kept):

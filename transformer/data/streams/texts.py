@@ -13,9 +13,8 @@ from transformer.data.batches.packing import PackedBatches
 from transformer.data.batches.pairs import example_random
 from transformer.data.corpora.document_config import DocumentCorpusConfig
 from transformer.data.preparation.arrow import IntArray
-from transformer.data.preparation.filters import Filters
 from transformer.data.preparation.ids import encode_all
-from transformer.data.preparation.texts import is_running_text
+from transformer.data.preparation.texts import RowFilter
 from transformer.data.streams.loader import PoolBatches
 from transformer.data.streams.pairs import Ragged
 from transformer.data.streams.pools import PlacedRow, Pool
@@ -60,25 +59,21 @@ class TextPools:
         self.tokenizer, self.length, self.rows, self.packing = tokenizer, length, rows, packing
         self.dropout, self.seed = dropout, seed
         self.marked = [config.marks_documents for config in configs]
-        self.filters = [None if is_running_text(config) else Filters(config.filters) for config in configs]
-        self.refuses_broken = [config.filters.broken == "error" for config in configs]
+        self.filters = [RowFilter(config) for config in configs]
 
     def prepare(self, number: int, rows: list[PlacedRow]) -> TextPool:
         """Filter rows and cut them into subwords."""
         dropped = Counter[str]()
         texts: list[str] = []
         for corpus, _, row in rows:
-            if isinstance(row, ValueError):
-                if self.refuses_broken[corpus]:
-                    raise row
-                dropped["broken"] += 1
-                continue
-            filters = self.filters[corpus]
-            reason = None if filters is None else filters.reason(row)
+            reason = self.filters[corpus].reason(row)
             if reason is not None:
                 dropped[reason] += 1
-            elif row[0] is not None:
-                texts.append(row[0])
+                continue
+            assert not isinstance(row, ValueError)
+            (text,) = row
+            assert text is not None
+            texts.append(text)
         if self.dropout > 0:
             random = example_random(self.seed, number, 0)
             ids = [self.tokenizer.sampled(text, self.dropout, random) for text in texts]
