@@ -74,6 +74,34 @@ def test_what_is_no_override_is_refused(override: str) -> None:
     assert "\n" not in str(caught.value)
 
 
+def test_a_value_that_needs_quotes_says_so() -> None:
+    with pytest.raises(
+        SettingsError, match=r"^`data.delimiter=;` cannot be read\. .* as in 'data.delimiter=\"\.\.\.\"'"
+    ):
+        expand(["seed=1", "++data.delimiter=;"])
+    assert expand(['data.delimiter=";"']) == [['data.delimiter=";"']]
+
+
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [
+        (
+            {"name": "mixture", "corpora": {"mine": {"name": "tsv", "train": "a", "tagg": "b"}}},
+            "`data.corpora.mine.tagg` is not a setting; did you mean `tag`?",
+        ),
+        (
+            {"name": "tsv", "train": "a", "validation": "b", "source_column": -1},
+            "`data.source_column` must be greater than or equal to 0, but is -1.",
+        ),
+    ],
+)
+def test_mistakes_inside_corpora_are_named_as_the_user_wrote_them(data: dict[str, object], sentence: str) -> None:
+    plain = composed().to_plain() | {"data": data}
+    with pytest.raises(SettingsError) as caught:
+        parse(TrainConfig, OmegaConf.create(plain))
+    assert str(caught.value).splitlines()[0] == sentence
+
+
 def test_every_mistake_has_its_sentence() -> None:
     plain = OmegaConf.to_container(OmegaConf.create(composed().to_plain()))
     assert isinstance(plain, dict)

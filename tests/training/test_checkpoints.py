@@ -161,3 +161,22 @@ def test_a_terminated_run_is_saved_and_goes_on(run_settings: Settings, tmp_path:
     last = tmp_path / "checkpoints" / "last.ckpt"
     assert load_checkpoint(last)["global_step"] == 2
     assert train(config, tmp_path, QUIET, resume=True).steps == 5
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_stopped_while_its_data_are_prepared_leaves_nothing_half_made(
+    run_settings: Settings, tmp_path: Path, signum: signal.Signals
+) -> None:
+    plain = run_settings("translation", {"preparation.cache_folder": str(tmp_path / "cache")})
+    before = signal.getsignal(signum)
+
+    def stopping(what: str, done: int, total: int | None) -> None:
+        signal.raise_signal(signum)
+
+    with pytest.raises(RunInterrupted) as stop:
+        train(TrainConfig.from_plain(plain), tmp_path / "run", QUIET, progress=stopping)
+    assert (stop.value.signum, stop.value.saved) == (signum, False)
+    assert signal.getsignal(signum) == before
+    assert [path.suffix for path in (tmp_path / "cache").iterdir()] == [".lock"]
+    assert train(TrainConfig.from_plain(plain), tmp_path / "run", QUIET).steps == 4
+    assert (tmp_path / "run" / "preparation.json").exists()

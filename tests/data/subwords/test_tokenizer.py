@@ -257,3 +257,11 @@ def test_control_tokens_among_the_pieces_of_a_foreign_model_are_not_cut_from_tex
     tokenizer = Tokenizer.load(tmp_path / "t.json")
     assert tokenizer.encode("</s>") == [4, 5, 6, 7]
     assert tokenizer.sampled("</s>", 0, Random(1)) == [4, 5, 6, 7]
+
+
+def test_a_folder_with_a_tokenizer_stands_for_its_file(tmp_path: Path) -> None:
+    tokenizer = Tokenizer.train(ByteConfig(), [])
+    tokenizer.save(tmp_path / "tokenizer.json")
+    assert Tokenizer.load(tmp_path).fingerprint() == tokenizer.fingerprint()
+    with pytest.raises(ValueError, match=r"nowhere' cannot be read"):
+        Tokenizer.load(tmp_path / "nowhere")
