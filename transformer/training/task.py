@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
+from transformer.data.batches.pairs import mixed_seed
 from transformer.data.datamodule import RunData
 from transformer.metrics.running import TokenMean, perplexity
 from transformer.models.decoder_only import DecoderOnly
@@ -58,7 +59,7 @@ class Task(LightningModule, ABC):
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         # Random numbers are a function of (seed, batch, rank): a resumed run needs no generator state to go on exactly.
-        torch.manual_seed(_mix(self.config.seed, batch_idx, self.global_rank))
+        torch.manual_seed(mixed_seed(self.config.seed, batch_idx, self.global_rank))
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         total = self.loss(batch)
@@ -145,8 +146,3 @@ class Task(LightningModule, ABC):
         factor = rate_factor(self.config.scheduler, steps)
         scheduler = LambdaLR(optimizer, lambda steps_done: factor(steps_done + 1))
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
-
-
-def _mix(seed: int, batch: int, rank: int) -> int:
-    """A seed for one batch on one rank; large odd factors keep nearby batches and ranks far apart."""
-    return (seed * 0x9E3779B97F4A7C15 + batch * 0xBF58476D1CE4E5B9 + rank * 0x94D049BB133111EB) % (1 << 63)

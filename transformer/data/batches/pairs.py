@@ -259,4 +259,9 @@ def pair_batches(
 
 def example_random(seed: int, epoch: int, number: int) -> Random:
     """Random numbers for one example in one epoch, whatever batch, worker or run makes it."""
-    return Random((seed * 0x9E3779B97F4A7C15 + epoch * 0xBF58476D1CE4E5B9 + number * 0x94D049BB133111EB) % (1 << 63))
+    return Random(mixed_seed(seed, epoch, number))
+
+
+def mixed_seed(one: int, other: int, third: int) -> int:
+    """A seed made of three numbers; large odd factors keep nearby ones far apart."""
+    return (one * 0x9E3779B97F4A7C15 + other * 0xBF58476D1CE4E5B9 + third * 0x94D049BB133111EB) % (1 << 63)
