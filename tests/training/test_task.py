@@ -10,12 +10,13 @@ import pytest
 import torch
 from rich.console import Console
 
+from transformer.data.batches.pairs import mixed_seed
 from transformer.training.checkpoints import load_checkpoint
 from transformer.training.config import TrainConfig
 from transformer.training.history import read_history
 from transformer.training.parts import RunParts, build_parts
 from transformer.training.run import train
-from transformer.training.task import Task, _mix
+from transformer.training.task import Task
 
 Settings = Callable[..., dict[str, Any]]
 QUIET = Console(quiet=True)
@@ -26,7 +27,7 @@ def parts_of(config: TrainConfig, folder: Path) -> RunParts:
 
 
 def test_no_two_batches_share_a_seed() -> None:
-    seeds = [_mix(*key) for key in itertools.product(range(4), range(300), range(4))]
+    seeds = [mixed_seed(*key) for key in itertools.product(range(4), range(300), range(4))]
     assert len(set(seeds)) == len(seeds)
     assert all(0 <= seed < 1 << 63 for seed in seeds)
 
