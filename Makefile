@@ -16,7 +16,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/pytest -n $(WORKERS)
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help quickstart install install-dev test test-all lint format build clean
+.PHONY: help quickstart install install-dev peers test test-all lint format build clean
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -29,6 +29,8 @@ quickstart: install ## Install, train the English-German phrases model on the CP
 install: .venv/.runtime ## Install the package and what it needs at run time
 
 install-dev: .venv/.dev ## Install also the loggers, the tests and the linters
+
+peers: .venv/.peers ## Install what the benchmarks compare with
 
 test: lint ## Run the linters and all fast tests
 	$(PYTEST) -m "not slow and not gpu" $(PYTEST_ARGS)
@@ -66,4 +68,9 @@ clean: ## Remove the environment, caches and built files (keeps runs/)
 .venv/.dev: .venv/.runtime
 	@echo "Installing the development tools into .venv ..."
 	@$(INSTALL) -c constraints.txt -e '.[dev]'
+	@touch $@
+
+.venv/.peers: .venv/.runtime
+	@echo "Installing what the benchmarks compare with into .venv ..."
+	@$(INSTALL) -c constraints.txt -e '.[peers]'
 	@touch $@

@@ -14,6 +14,8 @@ import torch
 import typer
 from torch import Tensor
 
+from decode_benchmark import decode
+from decode_memory import decode_memory
 from transformer.cli.compose import compose_all, config_folder, parse
 from transformer.data.batches.buckets import BatchPlan
 from transformer.nn.dropout import Dropout
@@ -26,6 +28,10 @@ app = typer.Typer(add_completion=False, no_args_is_help=True)
 @app.callback()
 def main() -> None:
     """Timings on this machine, which must be quiet: another busy process changes them several times over."""
+
+
+app.command()(decode)
+app.command()(decode_memory)
 
 
 @app.command()

@@ -16,7 +16,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-COMMANDS = ("data", "evaluate", "generate", "tokenizer", "train", "translate")
+COMMANDS = ("data", "evaluate", "generate", "score", "shortlist", "tokenizer", "train", "translate")
 
 MACHINE_PATH = re.compile(r"(?<![\w.~])/(?:home|opt|private|root|tmp|Users|var|work)/\w|\b[A-Z]:\\Users\b")
 REGISTRY_HOST = re.compile(

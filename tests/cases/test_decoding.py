@@ -4,19 +4,32 @@ import itertools
 import math
 import random
 
+import numpy as np
 import pytest
 import torch
 from pydantic import ValidationError
 
 from transformer.data.batches.collate import pad
-from transformer.decoding.beam import beam_search
 from transformer.decoding.config import BeamConfig, GreedyConfig, SampleConfig
-from transformer.decoding.greedy import greedy_search, step_by_step
+from transformer.decoding.greedy import step_by_step
+from transformer.decoding.interface import Request
+from transformer.decoding.rules import Rules
 from transformer.decoding.sampling import probabilities, sample_search
 from transformer.decoding.search import search
 from transformer.inference.generator import Generator
 from transformer.inference.translator import Translator
 from transformer.models.stepping import ContinuationSteps, TranslationSteps
+
+GREEDY = GreedyConfig(name="greedy")
+
+
+def beam_search(model, config, *, limits, num_best=1):
+    return search(model, config, [Request(limit) for limit in limits], eos_id=0, num_best=num_best)
+
+
+def greedy_search(model, *, limits):
+    return [hypothesis for [hypothesis] in beam_search(model, GREEDY, limits=limits)]
+
 
 # Rows are the probabilities of E, a, b.
 
@@ -71,7 +84,7 @@ def test_DEC_01_a_longer_output_may_still_win(
     table_model, normalization, length_penalty, text, log_probability, score, num_best
 ):
     config = _beam(2, normalization, length_penalty)
-    [found] = beam_search(table_model([_early_stop]), config, eos_id=0, limits=[5], num_best=num_best)
+    [found] = beam_search(table_model([_early_stop]), config, limits=[5], num_best=num_best)
     assert len(found) == num_best
     assert _text(found[0]) == text
     assert found[0].log_probability == pytest.approx(log_probability, abs=5e-5)
@@ -80,8 +93,11 @@ def test_DEC_01_a_longer_output_may_still_win(
 
 
 def test_DEC_01_the_values_tell_early_stopping(table_model, monkeypatch):
-    monkeypatch.setattr("transformer.decoding.beam._is_decided", lambda finished, num_best, bound: finished != [])
-    [[hypothesis]] = beam_search(table_model([_early_stop]), _beam(), eos_id=0, limits=[5])
+    def may_win(self, example_X, total_X, *, all_or_none):  # the fault: whatever ends first wins
+        return np.array([not self.hypotheses[example] for example in example_X.tolist()], dtype=bool)
+
+    monkeypatch.setattr("transformer.decoding.endings.Endings.may_win", may_win)
+    [[hypothesis]] = beam_search(table_model([_early_stop]), _beam(), limits=[5])
     assert _text(hypothesis) == "a"
 
 
@@ -92,9 +108,9 @@ def test_DEC_02_sentences_of_a_batch_do_not_disturb_each_other(table_model, conf
     for order in ([_table_a], [_table_b], [_table_a, _table_b], [_table_b, _table_a]):
         model, limits = table_model(order), [8] * len(order)
         if config is None:
-            hypotheses = greedy_search(model, eos_id=0, limits=limits)
+            hypotheses = greedy_search(model, limits=limits)
         else:
-            hypotheses = [best for [best] in beam_search(model, config, eos_id=0, limits=limits)]
+            hypotheses = [best for [best] in beam_search(model, config, limits=limits)]
         for table, hypothesis in zip(order, hypotheses, strict=True):
             assert (_text(hypothesis), hypothesis.finished) == (expected[table][0], True)
             assert hypothesis.log_probability == pytest.approx(expected[table][1], abs=1e-6)
@@ -110,7 +126,8 @@ def test_DEC_02_real_model_in_any_batch(tiny_bundle, config):
         source_BS, mask_BS = pad([[*sources[number], 2] for number in numbers], 0)
         with torch.inference_mode():
             session = TranslationSteps(bundle.model, source_BS, mask_BS, bos_id=1)
-            return search(session, config, eos_id=2, limits=[10] * len(numbers), lines=numbers)
+            requests = [Request(10, line=number) for number in numbers]
+            return [best for [best] in search(session, config, requests, eos_id=2)]
 
     alone = [run([number])[0] for number in range(7)]
     assert len({tuple(hypothesis.tokens) for hypothesis in alone}) > 3  # the sources matter
@@ -124,7 +141,7 @@ def test_DEC_02_real_model_in_any_batch(tiny_bundle, config):
 
 
 def test_DEC_04_the_limit_cuts_what_has_not_ended(table_model):
-    [found] = beam_search(table_model([_never_ends]), _beam(2, "gnmt", 0.0), eos_id=0, limits=[3], num_best=2)
+    [found] = beam_search(table_model([_never_ends]), _beam(2, "gnmt", 0.0), limits=[3], num_best=2)
     assert [(_text(hypothesis), hypothesis.finished) for hypothesis in found] == [("aaa", False), ("baa", False)]
     assert [math.exp(hypothesis.log_probability) for hypothesis in found] == pytest.approx([0.336, 0.224], abs=1e-6)
     assert [hypothesis.log_probability for hypothesis in found] == pytest.approx([-1.0906, -1.4961], abs=5e-5)
@@ -172,9 +189,9 @@ def test_DEC_06_many_lines_with_every_fourth_blank(tiny_bundle):
 def test_DEC_07_length_limits_are_exact(table_model, size, table, limit, text, finished):
     """The end token takes one of the tokens that the limit allows; greedy search and beams agree."""
     if size is None:
-        [hypothesis] = greedy_search(table_model([table]), eos_id=0, limits=[limit])
+        [hypothesis] = greedy_search(table_model([table]), limits=[limit])
     else:
-        [[hypothesis]] = beam_search(table_model([table]), _beam(size), eos_id=0, limits=[limit])
+        [[hypothesis]] = beam_search(table_model([table]), _beam(size), limits=[limit])
         if limit > 0:  # the length that scores are divided by is the number of tokens
             length = len(text) + finished
             assert hypothesis.score == pytest.approx(hypothesis.log_probability / length, abs=1e-6)
@@ -208,7 +225,8 @@ def test_DEC_09_extreme_sampling_settings(table_model, dtype, settings, expected
         def start(self):
             return logits.expand(500, 3)
 
-    runs = [sample_search(OneStep(), config, eos_id=9, limits=[1] * 500, lines=range(500)) for _ in range(2)]
+    rules = Rules(config, [Request(1, line=line) for line in range(500)], eos_id=9)
+    runs = [[sample for [sample] in sample_search(OneStep(), config, rules)] for _ in range(2)]
     assert runs[0] == runs[1]  # same seed, same sample
     assert {token for hypothesis in runs[0] for token in hypothesis.tokens} == {
         token for token, share in enumerate(expected) if share > 0
@@ -231,7 +249,7 @@ def _logits_of_a_run(bundle, prompts, steps=5):
 
     prompt_BL = torch.tensor(prompts)
     session = ContinuationSteps(bundle.model, prompt_BL, torch.ones_like(prompt_BL, dtype=torch.bool))
-    step_by_step(session, choose, eos_id=-1, limits=[steps] * len(prompts))
+    step_by_step(session, choose, Rules(GREEDY, [Request(steps)] * len(prompts), eos_id=-1))
     return torch.stack(rows)
 
 
@@ -264,7 +282,7 @@ def test_DEC_10_nothing_is_left_of_an_earlier_call(tiny_bundle):
     prompt_BL = torch.tensor([short])
     session = ContinuationSteps(used.model, prompt_BL, torch.ones_like(prompt_BL, dtype=torch.bool))
     with pytest.raises(InterruptedRunError):
-        step_by_step(session, interrupt, eos_id=-1, limits=[9])
+        step_by_step(session, interrupt, Rules(GREEDY, [Request(9)], eos_id=-1))
     assert (_logits_of_a_run(used, [long]) - fresh["long"]).abs().max() < 1e-5
 
 

@@ -5,11 +5,17 @@ import math
 
 import pytest
 
-from transformer.decoding.beam import beam_search
-from transformer.decoding.config import BeamConfig
-from transformer.decoding.greedy import greedy_search
+from transformer.decoding import beam, greedy
+from transformer.decoding.config import BeamConfig, GreedyConfig
+from transformer.decoding.interface import Request
+from transformer.decoding.rules import Rules
 
 PENALTIES = [("gnmt", 0.0), ("gnmt", 0.6), ("gnmt", 1.0), ("average", 1.0), ("average", 0.5), ("average", 2.0)]
+
+
+def beam_search(model, config, *, limits, num_best=1):
+    rules = Rules(config, [Request(limit) for limit in limits], eos_id=0)
+    return beam.beam_search(model, config, rules, num_best=num_best)
 
 
 def _config(size, normalization="gnmt", length_penalty=1.0):
@@ -84,8 +90,7 @@ def test_a_beam_as_wide_as_the_space_finds_the_best_of_all(table_model, random_t
         ]
         width = max(map(len, expected))
         for num_best in (1, 4):
-            found = beam_search(table_model(tables), _config(width, normalization, exponent), eos_id=0,
-                                limits=limits, num_best=num_best)  # fmt: skip
+            found = beam_search(table_model(tables), _config(width, normalization, exponent), limits=limits, num_best=num_best)  # fmt: skip
             for hypotheses, best in zip(found, expected, strict=True):
                 _assert_same(hypotheses, best[:num_best])
 
@@ -97,7 +102,7 @@ def test_stopping_early_loses_nothing(table_model, random_table, normalization, 
         tables = [random_table(1000 + 10 * seed + place, 3 + seed % 3, 1.0) for place in range(3)]
         limits = [8, 3, 5]
         num_best = min(width, 1 + seed % 3)
-        found = beam_search(table_model(tables), _config(width, normalization, exponent), eos_id=0, limits=limits,
+        found = beam_search(table_model(tables), _config(width, normalization, exponent), limits=limits,
                             num_best=num_best)  # fmt: skip
         for hypotheses, table, limit in zip(found, tables, limits, strict=True):
             _assert_same(hypotheses, _plain_beam(table, width, limit, normalization, exponent)[:num_best])
@@ -107,18 +112,19 @@ def test_a_beam_of_one_is_greedy_search(table_model, random_table):
     for seed in range(100):
         tables = [random_table(3000 + 10 * seed + place, 2 + seed % 4, 1.0) for place in range(4)]
         limits = [6, 0, 1, 4]
-        greedy = greedy_search(table_model(tables), eos_id=0, limits=limits)
-        beam = beam_search(table_model(tables), _config(1), eos_id=0, limits=limits)
-        for [hypothesis], expected in zip(beam, greedy, strict=True):
-            assert hypothesis.tokens == expected.tokens
-            assert hypothesis.finished == expected.finished
-            assert hypothesis.log_probability == pytest.approx(expected.log_probability, abs=1e-5)
+        rules = Rules(GreedyConfig(name="greedy"), [Request(limit) for limit in limits], eos_id=0)
+        expected = greedy.greedy_search(table_model(tables), rules)
+        found = beam_search(table_model(tables), _config(1), limits=limits)
+        for [hypothesis], one in zip(found, expected, strict=True):
+            assert hypothesis.tokens == one.tokens
+            assert hypothesis.finished == one.finished
+            assert hypothesis.log_probability == pytest.approx(one.log_probability, abs=1e-5)
 
 
 def test_many_best_are_sorted_distinct_and_scored_as_their_tokens_are(table_model, random_table):
     for seed in range(30):
         table = random_table(5000 + seed, 5, 0.7)
-        [hypotheses] = beam_search(table_model([table]), _config(6, "average", 0.8), eos_id=0, limits=[5], num_best=6)
+        [hypotheses] = beam_search(table_model([table]), _config(6, "average", 0.8), limits=[5], num_best=6)
         assert len(hypotheses) == 6
         ranks = [(not hypothesis.finished, -hypothesis.score) for hypothesis in hypotheses]
         assert ranks == sorted(ranks)
@@ -136,11 +142,11 @@ def test_many_best_are_sorted_distinct_and_scored_as_their_tokens_are(table_mode
 def test_an_example_does_not_depend_on_its_batch(table_model, random_table):
     tables = [random_table(7000 + place, 4, 1.0) for place in range(8)]
     limits = [1, 2, 3, 4, 5, 6, 7, 8]
-    together = beam_search(table_model(tables), _config(3), eos_id=0, limits=limits, num_best=3)
+    together = beam_search(table_model(tables), _config(3), limits=limits, num_best=3)
     for place in range(8):
-        alone = beam_search(table_model([tables[place]]), _config(3), eos_id=0, limits=[limits[place]], num_best=3)
+        alone = beam_search(table_model([tables[place]]), _config(3), limits=[limits[place]], num_best=3)
         assert alone == [together[place]]
-    backwards = beam_search(table_model(tables[::-1]), _config(3), eos_id=0, limits=limits[::-1], num_best=3)
+    backwards = beam_search(table_model(tables[::-1]), _config(3), limits=limits[::-1], num_best=3)
     assert backwards == together[::-1]
 
 
@@ -153,35 +159,35 @@ def test_a_finished_example_costs_no_more_rows(table_model):
             return super().step(tokens_M, parents_M)
 
     ends, goes_on = (lambda text: [0.98, 0.01, 0.01]), (lambda text: [0.02, 0.5, 0.48])
-    beam_search(Recording([ends, goes_on, ends]), _config(2), eos_id=0, limits=[4, 4, 4])
+    beam_search(Recording([ends, goes_on, ends]), _config(2), limits=[4, 4, 4])
     assert rows == [2, 2, 2]  # only the second example needs a second step
 
 
 def test_impossible_tokens_never_fill_a_place(table_model):
     """Two outputs are possible; a beam of 5 returns these two and nothing of probability zero."""
     only_a_or_end = {"": [0.0, 0.75, 0.0, 0.25], "a": [1.0, 0.0, 0.0, 0.0], "c": [1.0, 0.0, 0.0, 0.0]}
-    [hypotheses] = beam_search(table_model([only_a_or_end.__getitem__]), _config(2), eos_id=0, limits=[4], num_best=2)
+    [hypotheses] = beam_search(table_model([only_a_or_end.__getitem__]), _config(2), limits=[4], num_best=2)
     assert [hypothesis.tokens for hypothesis in hypotheses] == [[1], [3]]
     table = {**only_a_or_end, "b": [1.0, 0.0, 0.0, 0.0]}
-    [hypotheses] = beam_search(table_model([lambda text: table.get(text, [1, 0, 0, 0])]), _config(5), eos_id=0,
+    [hypotheses] = beam_search(table_model([lambda text: table.get(text, [1, 0, 0, 0])]), _config(5),
                                limits=[4], num_best=5)  # fmt: skip
     assert [hypothesis.tokens for hypothesis in hypotheses] == [[1], [3]]
     assert [hypothesis.log_probability for hypothesis in hypotheses] == pytest.approx([math.log(0.75), math.log(0.25)])
 
 
 def test_fewer_outputs_than_asked_for_are_all_there_is(table_model):
-    [hypotheses] = beam_search(table_model([lambda text: [0.4, 0.6]]), _config(4), eos_id=0, limits=[1], num_best=4)
+    [hypotheses] = beam_search(table_model([lambda text: [0.4, 0.6]]), _config(4), limits=[1], num_best=4)
     assert [(h.tokens, h.finished) for h in hypotheses] == [([], True), ([1], False)]  # finished ones first
 
 
 @pytest.mark.parametrize("limits", [[0], [0, 0, 0]])
 def test_a_limit_of_zero_is_an_empty_unfinished_output(table_model, limits):
-    found = beam_search(table_model([lambda text: [0.5, 0.5]] * len(limits)), _config(2), eos_id=0, limits=limits)
-    assert [tuple(hypothesis) for [hypothesis] in found] == [([], 0.0, 0.0, False)] * len(limits)
+    found = beam_search(table_model([lambda text: [0.5, 0.5]] * len(limits)), _config(2), limits=limits)
+    assert [tuple(hypothesis) for [hypothesis] in found] == [([], 0.0, 0.0, False, [])] * len(limits)
 
 
 @pytest.mark.parametrize("num_best", [0, 3])
 def test_more_results_than_places_are_refused(table_model, num_best):
     model = table_model([lambda text: [0.5, 0.5]])
     with pytest.raises(ValueError, match=rf"must be from 1 to the beam size \(2\), but is {num_best}\."):
-        beam_search(model, _config(2), eos_id=0, limits=[3], num_best=num_best)
+        beam_search(model, _config(2), limits=[3], num_best=num_best)

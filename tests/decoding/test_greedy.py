@@ -5,7 +5,18 @@ import math
 import pytest
 import torch
 
-from transformer.decoding.greedy import greedy_search, step_by_step
+from transformer.decoding import greedy
+from transformer.decoding.config import GreedyConfig
+from transformer.decoding.interface import Request
+from transformer.decoding.rules import Rules
+
+
+def _rules(limits):
+    return Rules(GreedyConfig(name="greedy"), [Request(limit) for limit in limits], eos_id=0)
+
+
+def greedy_search(model, *, limits):
+    return greedy.greedy_search(model, _rules(limits))
 
 
 def _walk(table, limit):
@@ -26,7 +37,7 @@ def test_equals_the_walk_of_each_example_alone(table_model, random_table):
     for seed in range(30):
         tables = [random_table(10 * seed + place, 3 + seed % 3, 1.0) for place in range(6)]
         limits = [0, 1, 2, 3, 7, 5]
-        hypotheses = greedy_search(table_model(tables), eos_id=0, limits=limits)
+        hypotheses = greedy_search(table_model(tables), limits=limits)
         for hypothesis, table, limit in zip(hypotheses, tables, limits, strict=True):
             text, total, finished = _walk(table, limit)
             assert "".join("Eabcd"[token] for token in hypothesis.tokens) == text
@@ -48,20 +59,20 @@ def test_finished_and_cut_examples_leave_the_batch(table_model):
             fed.append((tokens_M.tolist(), parents_M.tolist()))
             return super().step(tokens_M, parents_M)
 
-    hypotheses = greedy_search(Recording(tables), eos_id=0, limits=[5, 2, 5])
+    hypotheses = greedy_search(Recording(tables), limits=[5, 2, 5])
     assert [hypothesis.tokens for hypothesis in hypotheses] == [[], [1, 1], [1, 1]]
     assert [hypothesis.finished for hypothesis in hypotheses] == [True, False, True]
-    assert fed == [([1, 1], [1, 2]), ([1], [1])]
+    assert fed == [([1, 1], [2, 1]), ([1], [0])]  # the last row fills the gap that the first leaves
 
 
 @pytest.mark.parametrize("limits", [[0], [0, 0]])
 def test_a_limit_of_zero_is_an_empty_unfinished_output(table_model, limits):
-    hypotheses = greedy_search(table_model([lambda text: [0.5, 0.5]] * len(limits)), eos_id=0, limits=limits)
-    assert [tuple(hypothesis) for hypothesis in hypotheses] == [([], 0.0, 0.0, False)] * len(limits)
+    hypotheses = greedy_search(table_model([lambda text: [0.5, 0.5]] * len(limits)), limits=limits)
+    assert [tuple(hypothesis) for hypothesis in hypotheses] == [([], 0.0, 0.0, False, [])] * len(limits)
 
 
 def test_no_example_is_no_output():
-    assert greedy_search(_Empty(), eos_id=0, limits=[]) == []
+    assert greedy_search(_Empty(), limits=[]) == []
 
 
 class _Empty:
@@ -77,7 +88,7 @@ def test_a_chooser_sees_the_numbers_of_the_examples_that_are_left(table_model):
         return logits_MV.argsort(-1, descending=True)[:, 1]
 
     tables = [lambda text: [0.3, 0.6, 0.1], lambda text: [0.2, 0.5, 0.3], lambda text: [0.3, 0.6, 0.1]]
-    hypotheses = step_by_step(table_model(tables), second_best, eos_id=0, limits=[3, 3, 3])
+    hypotheses = greedy.step_by_step(table_model(tables), second_best, _rules([3, 3, 3]))
     assert [hypothesis.tokens for hypothesis in hypotheses] == [[], [2, 2, 2], []]
     assert hypotheses[1].log_probability == pytest.approx(3 * math.log(0.3), abs=1e-6)
     assert seen == [[0, 1, 2], [1], [1]]

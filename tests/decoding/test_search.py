@@ -6,6 +6,8 @@ from pydantic import TypeAdapter, ValidationError
 from transformer.decoding.beam import beam_search
 from transformer.decoding.config import BeamConfig, DecodingConfig, GreedyConfig, SampleConfig
 from transformer.decoding.greedy import greedy_search
+from transformer.decoding.interface import Request
+from transformer.decoding.rules import Rules
 from transformer.decoding.sampling import sample_search
 from transformer.decoding.search import search
 
@@ -16,28 +18,35 @@ def tables(random_table):
 
 
 def test_each_name_runs_its_search(table_model, tables):
-    limits, lines = [6, 0, 3] * 4, list(range(12))
+    requests = [Request(limit, line=line) for line, limit in enumerate([6, 0, 3] * 4)]
     beam = BeamConfig(name="beam", size=4, normalization="average", length_penalty=0.5)
     sample = SampleConfig(name="sample", temperature=2.0, seed=7)
+    greedy = GreedyConfig(name="greedy")
+    rules = {config.name: Rules(config, requests, eos_id=0) for config in (greedy, beam, sample)}
     found = {}
-    for config in (GreedyConfig(name="greedy"), beam, sample):
-        found[config.name] = search(table_model(tables), config, eos_id=0, limits=limits, lines=lines)
-    assert found["greedy"] == greedy_search(table_model(tables), eos_id=0, limits=limits)
-    assert found["beam"] == [best for [best] in beam_search(table_model(tables), beam, eos_id=0, limits=limits)]
-    assert found["sample"] == sample_search(table_model(tables), sample, eos_id=0, limits=limits, lines=lines)
+    for config in (greedy, beam, sample):
+        found[config.name] = search(table_model(tables), config, requests, eos_id=0)
+    assert found["greedy"] == [[best] for best in greedy_search(table_model(tables), rules["greedy"])]
+    assert found["beam"] == beam_search(table_model(tables), beam, rules["beam"])
+    assert found["sample"] == sample_search(table_model(tables), sample, rules["sample"])
     assert found["greedy"] != found["beam"]
     assert found["greedy"] != found["sample"]
 
 
+def test_greedy_search_gives_one_output(table_model, tables):
+    with pytest.raises(ValueError, match="one output, but 2 are asked for"):
+        search(table_model(tables), GreedyConfig(name="greedy"), [Request(3)] * 12, eos_id=0, num_best=2)
+
+
 @pytest.mark.parametrize("name", ["greedy", "beam", "sample"])
-def test_the_smaller_of_both_limits_counts(table_model, name):
+def test_limits_are_those_of_each_request(table_model, name):
     goes_on = [lambda text: [0.0, 0.5, 0.5]] * 3
-    config = TypeAdapter(DecodingConfig).validate_python({"name": name, "max_new_tokens": 4})
-    hypotheses = search(table_model(goes_on), config, eos_id=0, limits=[2, 4, 9], lines=[1, 2, 3])
-    assert [len(hypothesis.tokens) for hypothesis in hypotheses] == [2, 4, 4]
-    config = TypeAdapter(DecodingConfig).validate_python({"name": name, "max_new_tokens": 0})
-    hypotheses = search(table_model(goes_on), config, eos_id=0, limits=[2, 4, 9], lines=[1, 2, 3])
-    assert [tuple(hypothesis) for hypothesis in hypotheses] == [([], 0.0, 0.0, False)] * 3
+    config = TypeAdapter(DecodingConfig).validate_python({"name": name})
+    requests = [Request(limit, line=line) for line, limit in enumerate([2, 4, 9])]
+    hypotheses = search(table_model(goes_on), config, requests, eos_id=0)
+    assert [len(hypothesis.tokens) for [hypothesis] in hypotheses] == [2, 4, 9]
+    hypotheses = search(table_model(goes_on), config, [Request(0)] * 3, eos_id=0)
+    assert [tuple(hypothesis) for [hypothesis] in hypotheses] == [([], 0.0, 0.0, False, [])] * 3
 
 
 @pytest.mark.parametrize(
@@ -53,6 +62,17 @@ def test_the_smaller_of_both_limits_counts(table_model, name):
         ({"name": "sample", "top_p": 0.0}, "top_p"),
         ({"name": "sample", "top_p": 1.1}, "top_p"),
         ({"name": "sample", "seed": -1}, "seed"),
+        ({"name": "sample", "min_p": 0.0}, "min_p"),
+        ({"name": "sample", "epsilon": 1.0}, "epsilon"),
+        ({"name": "beam", "patience": 0.9}, "patience"),
+        ({"name": "beam", "coverage_penalty": -1.0}, "coverage_penalty"),
+        ({"name": "beam", "size": 5, "groups": 2, "diversity": 0.5}, r"`groups` must divide `size` \(5\), but is 2"),
+        ({"name": "beam", "size": 4, "groups": 2}, "belong together, but they are 2 and 0"),
+        ({"name": "beam", "diversity": 0.5}, "belong together, but they are 1 and 0.5"),
+        ({"name": "greedy", "no_repeat_ngram": 0}, "no_repeat_ngram"),
+        ({"name": "greedy", "repetition_penalty": 0.0}, "repetition_penalty"),
+        ({"name": "beam", "min_new_tokens": 3, "max_new_tokens": 2}, r"`max_new_tokens` \(2\), but is 3"),
+        ({"name": "beam", "min_length_factor": 2.0, "max_length_factor": 1.5}, r"\(1.5\), but is 2"),
         ({"name": "bean"}, "'greedy', 'beam', 'sample'"),
         ({}, "name"),
     ],

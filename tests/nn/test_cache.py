@@ -4,6 +4,8 @@ import pytest
 import torch
 
 from transformer.nn.cache import DecoderCache, KeyValueCache
+from transformer.nn.memory import SharedMemories
+from transformer.nn.moves import moves_to
 
 
 def _keys(length: int, start: int = 0) -> torch.Tensor:
@@ -44,23 +46,66 @@ def test_steps_within_the_capacity_do_not_copy_the_past():
     assert len(addresses) == 1
 
 
-def test_select_reorders_repeats_and_drops_rows():
+def test_rows_are_reordered_repeated_and_dropped():
     cache = KeyValueCache()
     cache.append(_keys(3), _keys(3))
     cache.append(_keys(1, 3), _keys(1, 3))
-    cache.select(torch.tensor([1, 1, 0]))
+    cache.rearrange(moves_to(torch.tensor([1, 1, 0]), None))
     keys, values = cache.contents()
     assert keys[:, 0, :, 0].tolist() == [[1000, 1001, 1002, 1003], [1000, 1001, 1002, 1003], [0, 1, 2, 3]]
     assert torch.equal(keys, values)
     new = torch.tensor([7.0, 8.0, 9.0])[:, None, None, None].expand(3, 3, 1, 4)
     keys, _ = cache.append(new, new)
     assert keys[:, 0, -1, 0].tolist() == [7, 8, 9]
+    cache.rearrange(moves_to(torch.tensor([2]), None))
+    assert cache.contents()[0][:, 0, :, 0].tolist() == [[0, 1, 2, 3, 9]]
+    cache.rearrange(moves_to(torch.tensor([0, 0, 0, 0]), None))
+    assert cache.contents()[1][:, 0, -1, 0].tolist() == [9, 9, 9, 9]
 
 
-def test_select_on_an_empty_cache_does_nothing():
+@pytest.mark.parametrize("seed", range(20))
+def test_rearranging_equals_indexing(seed):
+    """Any sequence of growing, shrinking and permuting gives what indexing a list of rows gives."""
+    random, cache = torch.Generator().manual_seed(seed), KeyValueCache()
+    rows = torch.randn(4, 2, 1, 3, generator=random)
+    cache.append(rows, -rows)
+    for _ in range(40):
+        count = int(torch.randint(1, 8, (), generator=random))
+        chosen = torch.randint(0, len(rows), (count,), generator=random)
+        cache.rearrange(moves_to(chosen, None))
+        new = torch.randn(count, 2, 1, 3, generator=random)
+        rows = torch.cat([rows[chosen], new], dim=2)
+        keys, values = cache.append(new, -new)
+        assert torch.equal(keys, rows)
+        assert torch.equal(values, -rows)
+
+
+def test_rows_that_stay_are_not_copied():
+    moves = moves_to(torch.tensor([0, 4, 2, 2]), None)
+    assert moves.num_rows == 4
+    assert moves.targets_X.tolist() == [1, 3]
+    assert moves.sources_X.tolist() == [4, 2]
     cache = KeyValueCache()
-    cache.select(torch.tensor([0]))
+    before, _ = cache.append(_keys(3), _keys(3))
+    cache.rearrange(moves_to(torch.tensor([0]), None))
+    assert cache.contents()[0].data_ptr() == before.data_ptr()
+
+
+def test_rearranging_an_empty_cache_does_nothing():
+    cache = KeyValueCache()
+    cache.rearrange(moves_to(torch.tensor([0]), None))
     assert cache.length == 0
+
+
+def test_what_is_cut_off_is_overwritten():
+    cache = KeyValueCache()
+    cache.append(_keys(5), _keys(5))
+    cache.truncate(2)
+    assert torch.equal(cache.contents()[0], _keys(2))
+    keys, _ = cache.append(_keys(1, 7), _keys(1, 7))
+    assert keys[0, 0, :, 0].tolist() == [0, 1, 7]
+    cache.truncate(9)
+    assert cache.length == 3
 
 
 def test_a_decoder_cache_needs_no_mask_while_every_token_is_real():
@@ -84,12 +129,19 @@ def test_a_decoder_cache_joins_marks_of_real_tokens_over_all_calls():
 def test_selecting_rows_of_a_decoder_cache_reaches_the_mask_and_every_layer():
     cache = DecoderCache(2)
     cache.advance(torch.tensor([[True, True], [False, True]]), 2)
+    cache.memories = SharedMemories(2, torch.tensor([[True, True], [True, False]]))
     for layer in cache.layers:
         layer.self_attention.append(_keys(2), _keys(2))
-        layer.cross_attention.append(_keys(5), _keys(5))
-    cache.select(torch.tensor([1, 1, 0]))
-    assert cache.key_mask_BK.tolist() == [[0, 1], [0, 1], [1, 1]]
+        layer.cross_attention.key_NHSE, layer.cross_attention.value_NHSU = _keys(5), -_keys(5)
+    cache.select(torch.tensor([1, 1]))
+    assert cache.key_mask_BK.tolist() == [[0, 1], [0, 1]]
+    assert cache.memories.mask_NS.tolist() == [[True, False]]
     for layer in cache.layers:
-        assert layer.self_attention.contents()[0][:, 0, 0, 0].tolist() == [1000, 1000, 0]
-        assert layer.cross_attention.contents()[1][:, 0, 0, 0].tolist() == [1000, 1000, 0]
+        assert layer.self_attention.contents()[0][:, 0, 0, 0].tolist() == [1000, 1000]
+        assert layer.cross_attention.key_NHSE[:, 0, 0, 0].tolist() == [1000]  # shared, not repeated
+        assert layer.cross_attention.value_NHSU[:, 0, 0, 0].tolist() == [-1000]
+        assert layer.cross_attention.shared.place_M.tolist() == [0, 1]
     assert cache.length == 2
+    cache.truncate(1)
+    assert cache.key_mask_BK.tolist() == [[0], [0]]
+    assert cache.length == cache.layers[1].self_attention.length == 1

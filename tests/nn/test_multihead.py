@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from transformer.nn.cache import KeyValueCache
+from transformer.nn.memory import MemoryCache, SharedMemories
 from transformer.nn.multihead import CrossAttention, SelfAttention, split_heads
 from transformer.nn.positions import PositionSignals, RotaryPosition, Rotation
 
@@ -99,12 +100,29 @@ def test_cross_attention_reads_a_memory_of_another_length_and_projects_it_once(b
         assert whole.weights.shape == (2, 6, 4, 7)
     short = module(x[1:], memory[1:, :4], backend=backend).output
     assert (whole.output[1:] - short).abs().max() < 1e-12  # a masked memory equals a shorter one
-    cache = KeyValueCache()
+    cache = MemoryCache()
     module(x[:, :1], memory, mask=mask, cache=cache)
-    assert cache.length == 7
+    assert cache.key_NHSE.shape[2] == 7
     later = module(x[:, 1:], torch.full_like(memory, math.nan), mask=mask, cache=cache, backend=backend).output
-    assert cache.length == 7  # reads what it kept and appends nothing
+    assert cache.key_NHSE.shape[2] == 7  # reads what it kept and appends nothing
     assert (later - whole.output[:, 1:]).abs().max() < 1e-12
+
+
+@BACKENDS
+def test_rows_that_share_a_memory_equal_rows_with_a_copy_each(backend):
+    module = CrossAttention(12, 6, 3, bias=True, qk_norm=True, dropout=0.0).double().eval()
+    x, memory = torch.randn(5, 1, 12, dtype=torch.float64), torch.randn(2, 7, 12, dtype=torch.float64)
+    mask = torch.ones(2, 1, 1, 7, dtype=torch.bool)
+    mask[1, ..., 4:] = False
+    rows = torch.tensor([1, 0, 0, 1, 0])
+    copied = module(x, memory[rows], mask=mask[rows], backend=backend)
+    memories, cache = SharedMemories(2, None), MemoryCache()
+    module(x[:2], memory, mask=mask, cache=cache)
+    cache.rearrange(memories.select(rows.numpy(), None), memories.shared)
+    shared = module(x, torch.full_like(memory, math.nan), mask=mask, cache=cache, backend=backend)
+    assert (shared.output - copied.output).abs().max() < 1e-12
+    if backend == "explicit":
+        assert (shared.weights - copied.weights).abs().max() < 1e-12
 
 
 def test_attention_dropout_acts_in_training_only():

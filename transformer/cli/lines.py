@@ -1,11 +1,26 @@
 """Lines of standard input or files, in and out: one line each, in order, as they come."""
 
 import codecs
+import itertools
+import os
+import re
+import select
+import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from types import FrameType
+from typing import BinaryIO, TextIO
 
 from transformer.data.corpora.opening import open_bytes
+
+CLOSED_PIPE = 141  # what a shell shows of a tool that ended because nobody reads it any more
+QUIET_SECONDS = 0.05
+
+# Everything that some program or other takes for the end of a line.
+_BREAKS = re.compile("[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
+_JSON_BREAKS: Mapping[int, str] = {ord(each): f"\\u{ord(each):04x}" for each in "\x85\u2028\u2029"}
 
 
 def read_lines(files: Sequence[Path]) -> Iterator[str]:
@@ -22,8 +37,65 @@ def read_lines(files: Sequence[Path]) -> Iterator[str]:
             yield from _decoded(stream, str(file))
 
 
-def _decoded(stream: Iterable[bytes], where: str) -> Iterator[str]:
-    for number, line in enumerate(stream, start=1):
+def read_windows(files: Sequence[Path], at_once: int) -> Iterator[list[str]]:
+    """What :func:`read_lines` gives, up to ``at_once`` lines together.
+
+    Of standard input there are fewer where no more come for a moment, so that whoever waits for an answer gets it.
+    """
+    descriptor = None if files else _descriptor(sys.stdin)
+    if descriptor is None:
+        lines = read_lines(files)
+        while window := list(itertools.islice(lines, at_once)):
+            yield window
+        return
+    first = 1
+    for raw in _as_they_come(descriptor, at_once):
+        yield list(_decoded(raw, "standard input", first))
+        first += len(raw)
+
+
+def write_in_step(outputs: Sequence[tuple[BinaryIO, Sequence[str]]]) -> None:
+    """Write lines to each of several streams and flush them; an interruption comes before or after all of it.
+
+    The command ends where nobody reads standard output any more, as other tools do, without a word.
+
+    Raises:
+        ValueError: something cannot be written.
+    """
+    contents = []
+    for stream, lines in outputs:
+        assert not any("\n" in line for line in lines), "one line in, one line out"
+        contents.append((stream, "".join(f"{line}\n" for line in lines).encode()))
+    try:
+        with _uninterrupted():
+            for stream, content in contents:
+                stream.write(content)
+                stream.flush()
+    except BrokenPipeError:
+        _discard_output()
+        sys.exit(CLOSED_PIPE)
+    except OSError as error:
+        _discard_output()
+        raise ValueError(f"the output cannot be written: {error.strerror or error}.") from error
+
+
+def on_one_line(text: str) -> str:
+    """``text`` with a space for everything that a program may take for the end of a line."""
+    return _BREAKS.sub(" ", text)
+
+
+def with_escapes(text: str) -> str:
+    r"""``text`` with ``\n``, ``\u2028`` and so on for everything that a program may take for the end of a line."""
+    return _BREAKS.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), text)
+
+
+def json_on_one_line(text: str) -> str:
+    """The same JSON; it has no line feeds, but other characters that a program may take for the end of a line."""
+    return text.translate(_JSON_BREAKS)
+
+
+def _decoded(stream: Iterable[bytes], where: str, first: int = 1) -> Iterator[str]:
+    for number, line in enumerate(stream, start=first):
         if number == 1:
             line = line.removeprefix(codecs.BOM_UTF8)
         try:
@@ -32,25 +104,68 @@ def _decoded(stream: Iterable[bytes], where: str) -> Iterator[str]:
             raise ValueError(f"{where}, line {number}: must be UTF-8, but is not: {error.reason}.") from error
 
 
-def map_lines(lines: Iterator[str], run: Callable[[list[str], int], Sequence[str]], *, at_once: int) -> None:
-    """Write one line for each line read, in order, flushed after every ``at_once`` lines.
+def _descriptor(stream: TextIO) -> int | None:
+    """The number of an open file that can be waited for; None where there is no such thing."""
+    if os.name != "posix":
+        return None
+    try:
+        return stream.fileno()
+    except (OSError, ValueError):
+        return None
 
-    ``run`` gets the lines and the number of the first. Line breaks inside an answer are the caller's business.
-    """
-    chunk: list[str] = []
-    first = 1
 
-    def flush() -> None:
-        nonlocal first
-        for answer in run(chunk, first):
-            sys.stdout.buffer.write(answer.encode() + b"\n")
-        sys.stdout.buffer.flush()
-        first += len(chunk)
-        chunk.clear()
+def _as_they_come(descriptor: int, at_once: int) -> Iterator[list[bytes]]:
+    """Up to ``at_once`` lines with their line feeds, fewer if nothing follows for :data:`QUIET_SECONDS`."""
+    window: list[bytes] = []
+    beginning = bytearray()
+    while True:
+        if window and not select.select([descriptor], [], [], QUIET_SECONDS)[0]:
+            yield window
+            window = []
+        block = os.read(descriptor, 1 << 16)
+        beginning += block
+        if b"\n" in block:
+            *lines, rest = bytes(beginning).split(b"\n")
+            beginning = bytearray(rest)
+            window += (line + b"\n" for line in lines)
+        elif not block and beginning:
+            window.append(bytes(beginning))
+        while len(window) >= at_once:
+            yield window[:at_once]
+            del window[:at_once]
+        if not block:
+            break
+    if window:
+        yield window
 
-    for line in lines:
-        chunk.append(line)
-        if len(chunk) == at_once:
-            flush()
-    if chunk:
-        flush()
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Ctrl-C waits for the end of the block, but a second one does not."""
+    before = signal.getsignal(signal.SIGINT)
+    if before is not signal.default_int_handler:  # ignored, as in a job in the background, or somebody else's business
+        yield
+        return
+    asked = False
+
+    def remember(number: int, frame: FrameType | None) -> None:
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+
+    signal.signal(signal.SIGINT, remember)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if asked:
+        raise KeyboardInterrupt
+
+
+def _discard_output() -> None:
+    """Whatever still waits to be written would only fail once more when Python ends."""
+    descriptor = _descriptor(sys.stdout)
+    if descriptor is not None:
+        with open(os.devnull, "wb") as nowhere:
+            os.dup2(nowhere.fileno(), descriptor)

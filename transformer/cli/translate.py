@@ -1,14 +1,39 @@
 """``transformer-translate``: one translation for each line of standard input or of files."""
 
-import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from transformer.cli import search_options as search
 from transformer.cli.console import one_line_errors, set_up_logging
-from transformer.cli.lines import map_lines, read_lines
-from transformer.decoding.config import BeamConfig, DecodingConfig, GreedyConfig
+from transformer.cli.line_answers import Answer, JsonAnswers
+from transformer.cli.line_options import (
+    Banned,
+    Device,
+    Files,
+    Input,
+    LinesAtOnce,
+    NumBest,
+    Ordered,
+    Output,
+    Precision,
+    Threads,
+    check_line_options,
+    check_phrases_fit,
+    load_for,
+    set_threads,
+)
+from transformer.cli.line_requests import LineRequest, TranslationLine, as_utf8, parse_json_line, phrases
+from transformer.cli.lines import on_one_line, read_lines
+from transformer.cli.session import answer_lines
+
+if TYPE_CHECKING:
+    from transformer.inference.alignment import Alignment
+    from transformer.inference.glossary import Glossary
+    from transformer.inference.output import Output as SearchOutput
+    from transformer.inference.translator import Translator
 
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
@@ -16,58 +41,217 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 @app.command()
 def translate(
     bundle: Annotated[Path, typer.Argument(help="Folder of a trained translation model.", show_default=False)],
-    files: Annotated[
-        list[Path] | None, typer.Argument(help="Text files, also .gz, .xz, .zst; none: standard input.")
+    files: Files = None,
+    input_format: Input = "text",
+    output: Output = "text",
+    num_best: NumBest = None,
+    alignments: Annotated[
+        Path | None,
+        typer.Option(
+            help="File for word alignments, one line a line, as in 0-0 1-2: source word, target word. They are in the "
+            "objects of --output json as well.",
+            rich_help_panel="Input and output",
+            show_default=False,
+        ),
     ] = None,
-    beam_size: Annotated[
-        int | None, typer.Option(min=1, help="Beginnings kept; 1 is greedy.", show_default="the bundle's search")
-    ] = None,
-    length_penalty: Annotated[
-        float | None, typer.Option(min=0.0, help="Exponent of the length normalisation.", show_default="1")
-    ] = None,
-    max_new_tokens: Annotated[
-        int | None, typer.Option(min=0, help="Tokens per translation at most.", show_default="20 + 2 per source token")
-    ] = None,
+    attention: Annotated[
+        bool,
+        typer.Option(
+            "--attention",
+            help="With --output json: alignments and attention weights.",
+            rich_help_panel="Input and output",
+        ),
+    ] = False,
     tag: Annotated[
         str | None,
-        typer.Option(help="Direction, for a model of several, such as <2de>.", show_default="none"),
+        typer.Option(
+            help="Direction, for a model of several, such as <2de>.",
+            rich_help_panel="Input and output",
+            show_default=False,
+        ),
     ] = None,
-    max_tokens_per_batch: Annotated[int, typer.Option(min=1, help="Padded source tokens searched at once.")] = 2048,
-    lines_at_once: Annotated[
-        int, typer.Option(min=1, help="Lines read before any is written. At a terminal: 1.")
-    ] = 256,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    beam_size: search.BeamSize = None,
+    normalization: search.Normalization = None,
+    length_penalty: search.LengthPenalty = None,
+    coverage_penalty: search.CoveragePenalty = None,
+    patience: search.Patience = None,
+    groups: search.Groups = None,
+    diversity: search.Diversity = None,
+    sample: search.Sample = False,
+    temperature: search.Temperature = None,
+    top_k: search.TopK = None,
+    top_p: search.TopP = None,
+    min_p: search.MinP = None,
+    epsilon: search.Epsilon = None,
+    seed: search.Seed = None,
+    mbr: search.Mbr = None,
+    mbr_utility: search.MbrUtility = None,
+    min_new_tokens: search.MinNewTokens = None,
+    max_new_tokens: search.MaxNewTokens = None,
+    min_length_factor: search.MinLengthFactor = None,
+    max_length_factor: search.MaxLengthFactor = None,
+    repetition_penalty: search.RepetitionPenalty = None,
+    no_repeat_ngram: search.NoRepeatNgram = None,
+    glossary: Annotated[
+        Path | None,
+        typer.Option(
+            help="File of source term TAB target term lines: where the one is in a line, the other will be in its "
+            "translation.",
+            rich_help_panel="Phrases",
+            show_default=False,
+        ),
+    ] = None,
+    ordered: Ordered = False,
+    banned: Banned = None,
+    prefix: Annotated[
+        str | None,
+        typer.Option(help="What every translation begins with.", rich_help_panel="Phrases", show_default=False),
+    ] = None,
+    ensemble: Annotated[
+        list[Path] | None,
+        typer.Option(
+            help="Another bundle with the same tokenizers, to translate together; may be repeated.",
+            rich_help_panel="Model and speed",
+            show_default=False,
+        ),
+    ] = None,
+    device: Device = "auto",
+    precision: Precision = "float32",
+    threads: Threads = None,
+    max_tokens_per_batch: Annotated[
+        int, typer.Option(min=1, help="Padded source tokens searched at once.", rich_help_panel="Model and speed")
+    ] = 2048,
+    lines_at_once: LinesAtOnce = 256,
 ) -> None:
     """Translate text, one line per line: line k of the output translates line k of the input, blank for blank.
 
-    Translations go to standard output, everything else to standard error.
+    Translations go to standard output, everything else to standard error. At a terminal, each line typed is translated.
+
+    The search is the bundle's own, changed by the options given.
     """
     with one_line_errors():
+        given: search.Given = {
+            "beam_size": beam_size,
+            "normalization": normalization,
+            "length_penalty": length_penalty,
+            "coverage_penalty": coverage_penalty,
+            "patience": patience,
+            "groups": groups,
+            "diversity": diversity,
+            "sample": sample,
+            "temperature": temperature,
+            "top_k": top_k,
+            "top_p": top_p,
+            "min_p": min_p,
+            "epsilon": epsilon,
+            "seed": seed,
+            "mbr": mbr,
+            "mbr_utility": mbr_utility,
+            "min_new_tokens": min_new_tokens,
+            "max_new_tokens": max_new_tokens,
+            "min_length_factor": min_length_factor,
+            "max_length_factor": max_length_factor,
+            "repetition_penalty": repetition_penalty,
+            "no_repeat_ngram": no_repeat_ngram,
+        }
+        search.check_options(given)
+        check_line_options(input_format, output, num_best, ordered, with_phrases=glossary is not None)
+        if attention and output == "text":
+            raise ValueError("--attention needs --output json; alignments as plain text go to --alignments FILE.")
+        if alignments is not None and any(alignments.exists() and alignments.samefile(file) for file in files or []):
+            raise ValueError(f"--alignments {alignments} is a file to be translated; name another.")
+        tag = None if tag is None else as_utf8(tag, "--tag")
+        prefix = "" if prefix is None else as_utf8(prefix, "--prefix")
+        all_banned = () if banned is None else phrases(read_lines([banned]))
+        set_threads(threads)
+
         # Imported late: torch takes seconds, and --help needs none.
         from transformer.cli.device import choose_device
+        from transformer.inference.constraints import Constraints
         from transformer.inference.translator import Translator
 
         set_up_logging()
-        if length_penalty is not None and (beam_size is None or beam_size == 1):
-            raise ValueError("--length-penalty has no effect without a --beam-size of 2 or more; leave it out.")
-        translator = Translator.load(bundle, choose_device(device))
-        decoding: DecodingConfig = translator.bundle.config.decoding
-        if beam_size == 1:
-            decoding = GreedyConfig(name="greedy")
-        elif beam_size is not None:
-            penalty = 1.0 if length_penalty is None else length_penalty
-            decoding = BeamConfig(name="beam", size=beam_size, length_penalty=penalty)
-        if max_new_tokens is not None:
-            decoding = decoding.model_copy(update={"max_new_tokens": max_new_tokens})
+        terms = None if glossary is None else _load_glossary(glossary)
+        where = choose_device(device)
+        loaded, *others = (load_for(folder, precision, where) for folder in (bundle, *(ensemble or [])))
+        translator = Translator(loaded, where, ensemble=others)
+        decoding = search.chosen_search(translator.bundle.config.decoding, given)
+        search.check_num_best(decoding, num_best or 1)
+        if glossary is not None:
+            check_phrases_fit(decoding, "--glossary")
+        as_json = JsonAnswers(translator.bundle.target_tokenizer, "source", "text")
 
-        def run(lines: list[str], first: int) -> list[str]:
-            tags = None if tag is None else [tag] * len(lines)
-            return translator.translate(
-                lines, decoding, tags=tags, max_tokens_per_batch=max_tokens_per_batch, first_line=first
+        def request_of(line: str, number: int) -> LineRequest:
+            asked = TranslationLine(text=line)
+            if input_format == "json":
+                asked = parse_json_line(TranslationLine, line, number)
+            required = () if terms is None else terms.terms_in(asked.text)
+            return LineRequest.of(asked, tag=tag, prefix=prefix, required=required, ordered=ordered, banned=all_banned)
+
+        def answer(lines: list[str], first: int) -> list[Answer]:
+            requests = [request_of(line, number) for number, line in enumerate(lines, start=first)]
+            texts = [request.text for request in requests]
+            tags = None if all(request.tag is None for request in requests) else [request.tag for request in requests]
+            found = translator.search(
+                texts,
+                decoding,
+                num_best=num_best or 1,
+                constraints=[Constraints(each.required, each.ordered, each.banned, each.prefix) for each in requests],
+                tags=tags,
+                max_tokens_per_batch=max_tokens_per_batch,
+                first_line=first,
             )
+            aligned = None
+            if alignments is not None or attention:
+                aligned = _aligned(translator, texts, found, tags, max_tokens_per_batch, first)
+            answers = []
+            for place, (request, outputs) in enumerate(zip(requests, found, strict=True)):
+                links = None if aligned is None else aligned[place]
+                text = on_one_line(outputs[0].text)
+                if output == "json":
+                    text = as_json(
+                        first + place,
+                        request,
+                        outputs,
+                        with_all=num_best is not None,
+                        alignments=links,
+                        with_attention=attention,
+                    )
+                answers.append(Answer(text, "" if links is None else links[0].pharaoh))
+            return answers
 
-        at_once = 1 if not files and sys.stdin.isatty() else lines_at_once
-        map_lines(read_lines(files or []), run, at_once=at_once)
+        greeting = f"Each line is translated by {bundle}."
+        answer_lines(files or [], answer, at_once=lines_at_once, greeting=greeting, alignments=alignments)
+
+
+def _load_glossary(path: Path) -> "Glossary":
+    from transformer.inference.glossary import Glossary
+
+    return Glossary.load(path)
+
+
+def _aligned(
+    translator: "Translator",
+    texts: Sequence[str],
+    found: "Sequence[Sequence[SearchOutput]]",
+    tags: Sequence[str | None] | None,
+    max_tokens_per_batch: int,
+    first: int,
+) -> "list[list[Alignment]]":
+    """The alignments of all outputs of each line."""
+    from transformer.inference.alignment import align
+
+    aligned: list[list[Alignment]] = [[] for _ in texts]
+    for rank in range(max(map(len, found))):
+        # A line with fewer outputs keeps its place, so that warnings name the right one.
+        targets = [outputs[rank].tokens if rank < len(outputs) else [] for outputs in found]
+        every = align(
+            translator, texts, targets, tags=tags, max_tokens_per_batch=max_tokens_per_batch, first_line=first
+        )
+        for place, outputs in enumerate(found):
+            if rank < len(outputs):
+                aligned[place].append(every[place])
+    return aligned
 
 
 def main() -> None:

@@ -1,35 +1,44 @@
 """The search that a configuration names. A new strategy is its own file, its settings and one arm here."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import assert_never
 
 from transformer.decoding.beam import beam_search
-from transformer.decoding.config import BeamConfig, DecodingConfig, GreedyConfig, SampleConfig
+from transformer.decoding.config import BeamConfig, GreedyConfig, SampleConfig
 from transformer.decoding.greedy import greedy_search
-from transformer.decoding.interface import Hypothesis, StepModel
+from transformer.decoding.interface import Hypothesis, Request, StepModel
+from transformer.decoding.rules import Rules
 from transformer.decoding.sampling import sample_search
 
 
 def search(
-    model: StepModel, config: DecodingConfig, *, eos_id: int, limits: Sequence[int], lines: Sequence[int]
-) -> list[Hypothesis]:
-    """The best hypothesis of each example.
+    model: StepModel,
+    config: GreedyConfig | BeamConfig | SampleConfig,
+    requests: Sequence[Request],
+    *,
+    eos_id: int,
+    suppressed: Collection[int] = (),
+    num_best: int = 1,
+) -> list[list[Hypothesis]]:
+    """The best hypotheses of each example, best first; of sampling, independent samples.
 
     Args:
         model: a decoding session.
         config: the search and its settings.
+        requests: of each example: lengths, forced beginning, phrases, line number.
         eos_id: the token that ends an output.
-        limits: greatest number of tokens of each example, the end token included.
-        lines: number of each example in the user's input; decides its random draws.
+        suppressed: tokens that no output contains, such as padding.
+        num_best: hypotheses for each example; a beam has at most as many as its size.
     """
-    if config.max_new_tokens is not None:
-        limits = [min(limit, config.max_new_tokens) for limit in limits]
+    rules = Rules(config, requests, eos_id=eos_id, suppressed=suppressed)
     match config:
         case GreedyConfig():
-            return greedy_search(model, eos_id=eos_id, limits=limits)
+            if num_best != 1:
+                raise ValueError(f"greedy search gives one output, but {num_best} are asked for; use a beam.")
+            return [[hypothesis] for hypothesis in greedy_search(model, rules)]
         case BeamConfig():
-            return [best[0] for best in beam_search(model, config, eos_id=eos_id, limits=limits)]
+            return beam_search(model, config, rules, num_best=num_best)
         case SampleConfig():
-            return sample_search(model, config, eos_id=eos_id, limits=limits, lines=lines)
+            return sample_search(model, config, rules, num_samples=num_best)
         case _:
             assert_never(config)

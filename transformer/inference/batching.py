@@ -1,10 +1,13 @@
 """Grouping lines for the model: like lengths together, results in the order of the input."""
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 import numpy as np
 
 from transformer.data.batches.buckets import batches_by_length
+
+Answer = TypeVar("Answer")
 
 
 def length_batches(lengths: Sequence[int], max_tokens: int) -> Iterator[list[int]]:
@@ -20,10 +23,9 @@ def length_batches(lengths: Sequence[int], max_tokens: int) -> Iterator[list[int
         yield order[places].tolist()
 
 
-def in_batches(lengths: Sequence[int], max_tokens: int, run: Callable[[list[int]], Sequence[str]]) -> list[str]:
+def in_batches(lengths: Sequence[int], max_tokens: int, run: Callable[[list[int]], Sequence[Answer]]) -> list[Answer]:
     """Call ``run`` on each of :func:`length_batches` for one answer a line, and put the answers back in order."""
-    answers = [""] * len(lengths)
+    answers: dict[int, Answer] = {}
     for numbers in length_batches(lengths, max_tokens):
-        for number, answer in zip(numbers, run(numbers), strict=True):
-            answers[number] = answer
-    return answers
+        answers.update(zip(numbers, run(numbers), strict=True))
+    return [answers[number] for number in range(len(lengths))]

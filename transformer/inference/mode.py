@@ -7,10 +7,11 @@ from torch import nn
 
 
 @contextmanager
-def evaluation_mode(model: nn.Module) -> Iterator[None]:
-    """Put a model and all its parts in evaluation mode, and each part back in its own mode afterwards."""
-    training = [module for module in model.modules() if module.training]
-    model.eval()
+def evaluation_mode(*models: nn.Module) -> Iterator[None]:
+    """Put models and all their parts in evaluation mode, and each part back in its own mode afterwards."""
+    training = [module for model in models for module in model.modules() if module.training]
+    for model in models:
+        model.eval()
     try:
         yield
     finally:

@@ -11,12 +11,18 @@ from transformer.bundle import Bundle, load_bundle
 from transformer.data.batches.collate import pad
 from transformer.data.corpora.document_config import TextCorpusConfig
 from transformer.data.corpora.sources import pair_corpora
-from transformer.decoding.config import DecodingConfig
+from transformer.decoding.config import BeamConfig, DecodingConfig, MbrConfig, SearchConfig
+from transformer.decoding.ensemble import EnsembleSteps
+from transformer.decoding.interface import Request
+from transformer.decoding.lengths import translation_lengths
 from transformer.decoding.search import search
 from transformer.inference.batching import in_batches
+from transformer.inference.constraints import NO_CONSTRAINTS, ConstraintCompiler, Constraints, warn_of_unmet
+from transformer.inference.mbr import least_risk
 from transformer.inference.mode import evaluation_mode
+from transformer.inference.output import BLANK, Output, outputs_of
 from transformer.models.encoder_decoder import EncoderDecoder
-from transformer.models.stepping import TranslationSteps, output_limits
+from transformer.models.stepping import TranslationSteps
 
 log = logging.getLogger(__name__)
 
@@ -30,59 +36,106 @@ class Translator:
     Args:
         bundle: a trained encoder-decoder and its tokenizers.
         device: where to run.
+        ensemble: more models, with the same tokenizers; the mean of all distributions decides.
     """
 
-    def __init__(self, bundle: Bundle, device: torch.device | str = "cpu") -> None:
-        if not isinstance(bundle.model, EncoderDecoder):
-            raise ValueError("this bundle holds a language model; use transformer-generate.")
+    def __init__(self, bundle: Bundle, device: torch.device | str = "cpu", *, ensemble: Sequence[Bundle] = ()) -> None:
         self.bundle, self.device = bundle, torch.device(device)
-        self.model = bundle.model.to(self.device)
+        self.models = [_translation_model(each).to(self.device) for each in (bundle, *ensemble)]
+        for number, other in enumerate(ensemble, start=2):
+            check_same_tokenizers(bundle, other, number)
+        self._compiler = ConstraintCompiler(bundle.target_tokenizer)
+
+    @property
+    def model(self) -> EncoderDecoder:
+        """The only model, or the first of an ensemble."""
+        return self.models[0]
 
     @classmethod
-    def load(cls, folder: Path | str, device: torch.device | str = "cpu") -> Self:
-        """From a bundle's folder. Raises ValueError if it is none, or no translation model."""
-        return cls(load_bundle(folder), device)
+    def load(cls, folder: Path | str, device: torch.device | str = "cpu", *, ensemble: Sequence[Path | str] = ()
+             ) -> Self:  # fmt: skip
+        """From bundles' folders. Raises ValueError if one is none, or no translation model, or they do not fit."""
+        return cls(load_bundle(folder), device, ensemble=[load_bundle(each) for each in ensemble])
 
     def translate(
         self,
         texts: Sequence[str],
         decoding: DecodingConfig | None = None,
         *,
+        constraints: Sequence[Constraints] | None = None,
         tags: Sequence[str | None] | None = None,
         max_tokens_per_batch: int = 2048,
         first_line: int = 1,
     ) -> list[str]:
-        """One translation for each text, blank for a blank one.
+        """One translation for each text, blank for a blank one. Arguments as for :meth:`search`."""
+        best = self.search(
+            texts,
+            decoding,
+            constraints=constraints,
+            tags=tags,
+            max_tokens_per_batch=max_tokens_per_batch,
+            first_line=first_line,
+        )
+        return [outputs[0].text for outputs in best]
+
+    def search(
+        self,
+        texts: Sequence[str],
+        decoding: DecodingConfig | None = None,
+        *,
+        num_best: int = 1,
+        constraints: Sequence[Constraints] | None = None,
+        tags: Sequence[str | None] | None = None,
+        max_tokens_per_batch: int = 2048,
+        first_line: int = 1,
+    ) -> list[list[Output]]:
+        """The best translations of each text, best first; for a blank text, a single blank one.
 
         A source longer than the model's maximum length is cut, with a warning that names its line.
 
         Args:
             texts: sources.
             decoding: the search; default: the bundle's.
+            num_best: translations of each; with sampling, independent samples.
+            constraints: of each text: phrases that its translations must or must not contain, and how they begin.
             tags: for a model of several directions, which one: the tag of each text, such as ``<2de>``; see
                 :meth:`encode`.
             max_tokens_per_batch: padded source tokens searched at once; a matter of speed and memory only.
             first_line: number of the first text in the user's input, for warnings and for sampling.
 
         Raises:
-            ValueError: the model was not trained with a tag, or not without one.
+            ValueError: the model was not trained with a tag, or not without one; constraints cannot be met.
         """
         decoding = self.bundle.config.decoding if decoding is None else decoding
+        if constraints is not None and len(constraints) != len(texts):
+            raise ValueError(f"there must be constraints for each of {len(texts)} texts, but there are for "
+                             f"{len(constraints)}.")  # fmt: skip
+        if isinstance(decoding, MbrConfig):
+            return least_risk(self, texts, decoding, num_best=num_best, constraints=constraints, tags=tags,
+                              max_tokens_per_batch=max_tokens_per_batch, first_line=first_line)  # fmt: skip
         kept = [number for number, text in enumerate(texts) if text.strip()]
         kept_tags = None if tags is None else [tags[number] for number in kept]
         sources = self.encode([texts[number] for number in kept], kept_tags)
-        room = self.model.config.max_length - 1  # and the end token
+        longest = min(model.config.max_length for model in self.models)
         for number, ids in zip(kept, sources, strict=True):
-            if len(ids) > room:
-                log.warning("line %d has %d tokens and is cut to the model's %d.", first_line + number, len(ids), room)
-                del ids[room:]
+            if len(ids) > longest - 1:  # and the end token
+                log.warning(
+                    "line %d has %d tokens and is cut to the model's %d.", first_line + number, len(ids), longest - 1
+                )
+                del ids[longest - 1 :]
+        requests = []
+        for number, ids in zip(kept, sources, strict=True):
+            lengths = translation_lengths(len(ids) + 1, decoding, longest)
+            request = Request(lengths.limit, lengths.minimum, line=first_line + number)
+            wanted = NO_CONSTRAINTS if constraints is None else constraints[number]
+            requests.append(self._compiler.apply(request, wanted, longest))
 
-        def run(places: list[int]) -> list[str]:
-            return self._search([sources[p] for p in places], [first_line + kept[p] for p in places], decoding)
+        def run(places: list[int]) -> list[list[Output]]:
+            return self._search([sources[p] for p in places], [requests[p] for p in places], decoding, num_best)
 
-        outputs = [""] * len(texts)
-        with evaluation_mode(self.model):
+        with evaluation_mode(*self.models):
             answers = in_batches([len(ids) + 1 for ids in sources], max_tokens_per_batch, run)
+        outputs = [[BLANK]] * len(texts)
         for number, answer in zip(kept, answers, strict=True):
             outputs[number] = answer
         return outputs
@@ -118,18 +171,47 @@ class Translator:
         return list(dict.fromkeys(corpus.tag for corpus in pair_corpora(data).values()))
 
     @torch.inference_mode()
-    def _search(self, sources: Sequence[Sequence[int]], lines: Sequence[int], decoding: DecodingConfig) -> list[str]:
+    def _search(
+        self, sources: Sequence[Sequence[int]], requests: Sequence[Request], decoding: SearchConfig, num_best: int
+    ) -> list[list[Output]]:
         tokenizer = self.bundle.target_tokenizer
         eos_id = self.bundle.source_tokenizer.eos_id
         source_BS, mask_BS = pad([[*ids, eos_id] for ids in sources], self.bundle.source_tokenizer.pad_id)
         source_BS, mask_BS = source_BS.to(self.device), mask_BS.to(self.device)
+        attending = isinstance(decoding, BeamConfig) and decoding.coverage_penalty > 0
+        if attending and len(self.models) > 1:
+            raise ValueError("`coverage_penalty` needs the attention of one model, but this is an ensemble.")
+        sessions = [
+            TranslationSteps(model, source_BS, mask_BS, tokenizer.bos_id, attending=attending) for model in self.models
+        ]
         hypotheses = search(
-            TranslationSteps(self.model, source_BS, mask_BS, tokenizer.bos_id),
+            sessions[0] if len(sessions) == 1 else EnsembleSteps(sessions),
             decoding,
+            requests,
             eos_id=tokenizer.eos_id,
-            limits=output_limits(mask_BS, self.model.config.max_length),
-            lines=lines,
+            suppressed=tokenizer.silent_ids,
+            num_best=num_best,
         )
+        warn_of_unmet(requests, [best[0].finished for best in hypotheses])
         # One line in, one line out: a line break made up by the model would shift all lines after it.
-        texts = tokenizer.decode_batch([hypothesis.tokens for hypothesis in hypotheses])
-        return [text.replace("\n", " ") for text in texts]
+        return [
+            [output._replace(text=output.text.replace("\n", " ")) for output in outputs]
+            for outputs in outputs_of(hypotheses, tokenizer)
+        ]
+
+
+def _translation_model(bundle: Bundle) -> EncoderDecoder:
+    if not isinstance(bundle.model, EncoderDecoder):
+        raise ValueError("this bundle holds a language model; use transformer-generate.")
+    return bundle.model
+
+
+def check_same_tokenizers(bundle: Bundle, other: Bundle, number: int) -> None:
+    """Refuse to let models work together whose token ids mean different things."""
+    for side in ("source", "target"):
+        one, two = getattr(bundle, f"{side}_tokenizer"), getattr(other, f"{side}_tokenizer")
+        if one.fingerprint() != two.fingerprint():
+            raise ValueError(
+                f"models that work together must have the same tokenizers, but the {side} tokenizers of the first and "
+                f"of model {number} differ."
+            )

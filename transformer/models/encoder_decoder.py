@@ -13,6 +13,7 @@ from transformer.nn.dropout import Dropout
 from transformer.nn.embedding import TokenEmbedding
 from transformer.nn.layers import TransformerLayer, final_norm
 from transformer.nn.masks import causal_mask, check_real, check_segments, padding_mask, segment_mask
+from transformer.nn.memory import SharedMemories
 from transformer.nn.positions import (
     build_position_encoding,
     check_length,
@@ -159,6 +160,9 @@ class EncoderDecoder(nn.Module):
     ) -> Decoded:
         """Hidden states for the decoder input; with a cache, ``target_BT`` holds only the new positions.
 
+        The first call with a cache leaves the memory and its mask there; later ones, which may be of other rows
+        (:meth:`DecoderCache.select`), take them from it.
+
         With segments, which come together and instead of masks and a cache, each target sees only itself, up to the
         present token, and the source whose segment has the same number.
 
@@ -171,6 +175,10 @@ class EncoderDecoder(nn.Module):
                 target_BT, target_mask_BT, cache, self.config.max_length
             )
             mask = None if key_mask_BK is None else padding_mask(key_mask_BK)
+            if cache is not None:
+                if cache.memories is None:
+                    cache.memories = SharedMemories(len(memory_BSD), source_mask_BS)
+                source_mask_BS = cache.memories.mask_NS
             memory_mask, causal = None if source_mask_BS is None else padding_mask(source_mask_BS), True
         else:
             if source_segments_BS is None or target_segments_BT is None:

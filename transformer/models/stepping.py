@@ -6,44 +6,59 @@ from torch import Tensor
 from transformer.models.decoder_only import DecoderOnly
 from transformer.models.encoder_decoder import EncoderDecoder
 
-EXTRA_TOKENS, TOKENS_PER_SOURCE_TOKEN = 20, 2
-
-
-def output_limits(source_mask_BS: Tensor, max_length: int) -> list[int]:
-    """Greatest output length, end token included, of each source: it depends on that source alone, not on its batch."""
-    lengths = source_mask_BS.sum(1).tolist()
-    return [min(EXTRA_TOKENS + TOKENS_PER_SOURCE_TOKEN * length, max_length) for length in lengths]
-
 
 class TranslationSteps:
     """A session of an encoder-decoder over a batch of sources.
+
+    Rows of the same source share its keys and values; a source that no row translates any more leaves the batch.
 
     Args:
         model: in evaluation mode.
         source_BS, source_mask_BS: source ids ending with the end token, and True for real ones.
         bos_id: the start token of targets.
+        attending: whether :meth:`attention` will be asked for, which is slower.
     """
 
-    def __init__(self, model: EncoderDecoder, source_BS: Tensor, source_mask_BS: Tensor, bos_id: int) -> None:
+    def __init__(
+        self, model: EncoderDecoder, source_BS: Tensor, source_mask_BS: Tensor, bos_id: int, *, attending: bool = False
+    ) -> None:
         self.model, self.bos_id = model, bos_id
-        self.mask_MS = source_mask_BS
-        self.memory_BSD = model.encode(source_BS, source_mask_BS).memory_BSD
+        self.source_mask_BS, self.attending = source_mask_BS, attending
+        # Without any padding the model takes its fast path.
+        mask = None if bool(source_mask_BS.all()) else source_mask_BS
+        self.memory_BSD, self.memory_mask_BS = model.encode(source_BS, mask).memory_BSD, mask
+        self.source_of_row_M = torch.arange(len(source_BS))
         self.cache = model.new_cache()
+        self._attention_MS: Tensor | None = None
 
     def start(self) -> Tensor:
         """Logits (B, V) of each target's first token."""
-        batch = self.memory_BSD.shape[0]
-        return self._logits(torch.full((batch,), self.bos_id, device=self.memory_BSD.device))
+        return self._logits(torch.full((len(self.memory_BSD),), self.bos_id))
 
     def step(self, tokens_M: Tensor, parents_M: Tensor) -> Tensor:
         """Logits (M, V) after rows ``parents_M`` continued with ``tokens_M``."""
-        if not _all_in_order(parents_M, len(self.mask_MS)):
+        if not _all_in_order(parents_M, len(self.source_of_row_M)):
             self.cache.select(parents_M)
-            self.mask_MS = self.mask_MS[parents_M]  # the memory itself is projected once, at the start
+            self.source_of_row_M = self.source_of_row_M[parents_M]
         return self._logits(tokens_M)
 
+    def attention(self) -> Tensor:
+        """Cross-attention (M, S) of the last call, averaged over the last layer's heads; infinite for padding."""
+        assert self._attention_MS is not None, "the session was not made to attend"
+        return self._attention_MS
+
     def _logits(self, tokens_M: Tensor) -> Tensor:
-        decoded = self.model.decode(tokens_M[:, None], self.memory_BSD, self.mask_MS, cache=self.cache)
+        decoded = self.model.decode(
+            tokens_M[:, None].to(self.memory_BSD.device),
+            self.memory_BSD,
+            self.memory_mask_BS,
+            cache=self.cache,
+            backend="explicit" if self.attending else "fused",
+        )
+        weights_MHTS = decoded.cross_weights[-1]
+        if weights_MHTS is not None:
+            real_MS = self.source_mask_BS[self.source_of_row_M.to(self.source_mask_BS.device)]
+            self._attention_MS = weights_MHTS[:, :, -1].mean(1).masked_fill(~real_MS, torch.inf)
         return self.model.output(decoded.hidden_BTD[:, -1])  # type: ignore[no-any-return]
 
 
@@ -71,9 +86,9 @@ class ContinuationSteps:
         if not _all_in_order(parents_M, self.num_rows):
             self.cache.select(parents_M)
         self.num_rows = len(parents_M)
-        return self.model.next_logits(tokens_M[:, None], cache=self.cache)
+        return self.model.next_logits(tokens_M[:, None].to(self.prompt_BL.device), cache=self.cache)
 
 
 def _all_in_order(parents_M: Tensor, num_rows: int) -> bool:
-    """Whether every row continues itself, as in most steps of a greedy search: nothing has to be copied then."""
-    return len(parents_M) == num_rows and torch.equal(parents_M, torch.arange(num_rows, device=parents_M.device))
+    """Whether every row continues itself, as in most steps of a greedy search: nothing has to be moved then."""
+    return len(parents_M) == num_rows and torch.equal(parents_M, torch.arange(num_rows))

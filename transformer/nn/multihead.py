@@ -5,6 +5,7 @@ from torch import Tensor, nn
 from transformer.nn.attention import Attended, Backend, attention
 from transformer.nn.cache import KeyValueCache
 from transformer.nn.config import checked_head_size
+from transformer.nn.memory import MemoryCache
 from transformer.nn.norm import HeadNorm
 from transformer.nn.positions import NO_SIGNALS, PositionSignals, rotate
 
@@ -102,19 +103,26 @@ class CrossAttention(nn.Module):
         memory_BSD: Tensor,
         *,
         mask: Tensor | None = None,
-        cache: KeyValueCache | None = None,
+        cache: MemoryCache | None = None,
         backend: Backend = "fused",
     ) -> Attended:
-        """Queries from ``x_BTD``, keys and values from ``memory_BSD`` (projected once if there is a cache)."""
-        query_BHTE = split_heads(self.query(x_BTD), self.num_heads)
+        """Queries from ``x_BTD``, keys and values from ``memory_BSD``.
+
+        With a cache, the memory is projected once; and where the cache says that several rows (of one query each) look
+        at the same memory, they are queries of one attention, so that no keys and values are copied for each row.
+        """
+        query_BTD, shared = self.query(x_BTD), None if cache is None else cache.shared
+        if shared is not None:
+            query_BTD = shared.gather(query_BTD[:, 0])
+        query_BHTE = split_heads(query_BTD, self.num_heads)
         if self.query_norm is not None:
             query_BHTE = self.query_norm(query_BHTE)
-        if cache is not None and cache.length > 0:
-            key_BGSE, value_BGSE = cache.contents()
-        else:
+        if cache is None:
             key_BGSE, value_BGSE = self._project(memory_BSD)
-            if cache is not None:
-                cache.append(key_BGSE, value_BGSE)
+        else:
+            if cache.key_NHSE is None or cache.value_NHSU is None:
+                cache.key_NHSE, cache.value_NHSU = (part.contiguous() for part in self._project(memory_BSD))
+            key_BGSE, value_BGSE = cache.key_NHSE, cache.value_NHSU
         attended = attention(
             query_BHTE,
             key_BGSE,
@@ -123,7 +131,13 @@ class CrossAttention(nn.Module):
             dropout=self.dropout if self.training else 0.0,
             backend=backend,
         )
-        return Attended(self.output(merge_heads(attended.output)), attended.weights)
+        output_BTD, weights = merge_heads(attended.output), attended.weights
+        if shared is not None:
+            output_BTD = shared.scatter(output_BTD)[:, None]
+            if weights is not None:
+                heads, source_length = weights.shape[1], weights.shape[3]
+                weights = shared.scatter(weights.transpose(1, 2).flatten(2)).view(-1, heads, 1, source_length)
+        return Attended(self.output(output_BTD), weights)
 
     def _project(self, memory_BSD: Tensor) -> tuple[Tensor, Tensor]:
         key_BSD, value_BSD = self.key_value(memory_BSD).chunk(2, dim=-1)

@@ -5,6 +5,9 @@ import torch
 from transformer.data.batches.collate import TextBatch
 from transformer.data.batches.documents import Documents
 from transformer.data.subwords.tokenizer import Tokenizer
+from transformer.decoding.config import MbrConfig
+from transformer.decoding.interface import Request
+from transformer.decoding.lengths import continuation_lengths
 from transformer.decoding.search import search
 from transformer.metrics.running import bits_per_byte
 from transformer.models.decoder_only import DecoderOnly
@@ -64,12 +67,15 @@ class LanguageModelTask(Task):
         prompt_length = max(1, min(room // 2, len(ids)))
         start = number * len(ids) // max(self.config.validation.num_shown, 1)
         prompt_1L = torch.tensor(ids[start : start + prompt_length], dtype=torch.long, device=self.device)[None]
-        [hypothesis] = search(
+        decoding, most = self.config.decoding, min(SAMPLE_TOKENS, room - prompt_1L.shape[1] + 1)
+        assert not isinstance(decoding, MbrConfig), "refused with the configuration"
+        minimum, limit = continuation_lengths(most, decoding)
+        [[hypothesis]] = search(
             ContinuationSteps(self.model, prompt_1L, torch.ones_like(prompt_1L, dtype=torch.bool)),
-            self.config.decoding,
+            decoding,
+            [Request(limit, minimum, line=number)],
             eos_id=self.tokenizer.eos_id,
-            limits=[min(SAMPLE_TOKENS, room - prompt_1L.shape[1] + 1)],
-            lines=[number],
+            suppressed=self.tokenizer.silent_ids,
         )
         prompt = self.tokenizer.decode(prompt_1L[0].tolist())
         shown = prompt if len(prompt) <= SHOWN_CHARACTERS else f"… {prompt[-SHOWN_CHARACTERS:]}"

@@ -5,10 +5,12 @@ import torch.distributed
 from transformer.data.batches.collate import TranslationBatch
 from transformer.data.subwords.tokenizer import Tokenizer
 from transformer.decoding.config import GreedyConfig
+from transformer.decoding.interface import Request
+from transformer.decoding.lengths import translation_lengths
 from transformer.decoding.search import search
 from transformer.metrics.text import all_scores
 from transformer.models.encoder_decoder import EncoderDecoder
-from transformer.models.stepping import TranslationSteps, output_limits
+from transformer.models.stepping import TranslationSteps
 from transformer.nn.loss import LossSum, cross_entropy
 from transformer.training.config import TrainConfig
 from transformer.training.task import Sample, Task
@@ -67,14 +69,18 @@ class TranslationTask(Task):
             return
         source_NS, mask_NS = batch.source_BS[wanted_N], batch.source_mask_BS[wanted_N]
         indices = batch.index_B[wanted_N].tolist()
+        config = GreedyConfig(name="greedy")  # quick, and the same whatever the final search
+        lengths = [
+            translation_lengths(length, config, self.model.config.max_length) for length in mask_NS.sum(1).tolist()
+        ]
         hypotheses = search(
             TranslationSteps(self.model, source_NS, mask_NS, self.target_tokenizer.bos_id),
-            GreedyConfig(name="greedy"),  # quick, and the same whatever the final search
+            config,
+            [Request(limit, minimum) for minimum, limit in lengths],
             eos_id=self.target_tokenizer.eos_id,
-            limits=output_limits(mask_NS, self.model.config.max_length),
-            lines=indices,
+            suppressed=self.target_tokenizer.silent_ids,
         )
-        texts = self.target_tokenizer.decode_batch([hypothesis.tokens for hypothesis in hypotheses])
+        texts = self.target_tokenizer.decode_batch([best.tokens for [best] in hypotheses])
         self._outputs.update(zip(indices, texts, strict=True))
 
     def on_validation_epoch_end(self) -> None:

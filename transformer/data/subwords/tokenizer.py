@@ -32,6 +32,7 @@ class Tokenizer:
     Attributes:
         vocab_size: All ids are below: special tokens, padding of the vocabulary and gaps in a file's ids included.
         control_ids: The ids of pad, begin and end.
+        silent_ids: Ids that stand for no text: special tokens other than unknown ones.
 
     Raises:
         ValueError: A special token is not in the vocabulary.
@@ -62,7 +63,7 @@ class Tokenizer:
         self._symbols = {token.content: index for index, token in ordinary if not token.special}
         # An unknown token is a gap in the text and stays visible; the others are no text.
         specials = {index for index, token in added if token.special}
-        self._silent = specials.union(self.control_ids) - {self.unk_id}
+        self.silent_ids = specials.union(self.control_ids) - {self.unk_id}
         # Symbols that the decoder would take for a spelling of something else, such as "é" for a byte.
         decoder = backend.decoder
         self._verbatim = {
@@ -256,13 +257,13 @@ class Tokenizer:
 
         Such ids come from files of others alone, whose model may hold ``</s>`` among its pieces.
         """
-        if self._silent.isdisjoint(ids):
+        if self.silent_ids.isdisjoint(ids):
             return ids
         ordinary: list[int] = []
         for index in ids:
-            characters = self.pieces([index])[0] if index in self._silent else ""
+            characters = self.pieces([index])[0] if index in self.silent_ids else ""
             spelt = [token.id for character in characters for token in self._backend.model.tokenize(character)]
-            ordinary += [part for part in spelt if part not in self._silent] if characters else [index]
+            ordinary += [part for part in spelt if part not in self.silent_ids] if characters else [index]
         return ordinary
 
     def _text(self, ids: list[int]) -> str:
@@ -275,7 +276,7 @@ class Tokenizer:
         )
 
     def _visible(self, ids: Sequence[int]) -> list[int]:
-        return [index for index in self._checked(ids) if index not in self._silent]
+        return [index for index in self._checked(ids) if index not in self.silent_ids]
 
     def _checked(self, ids: Sequence[int]) -> list[int]:
         largest = max(ids, default=0)

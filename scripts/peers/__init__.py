@@ -1,0 +1,1 @@
+"""What decoding is compared with: other libraries holding the same weights."""

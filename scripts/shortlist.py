@@ -1,0 +1,6 @@
+"""`transformer-shortlist` for people in a clone."""
+
+from transformer.cli.shortlist import main
+
+if __name__ == "__main__":
+    main()

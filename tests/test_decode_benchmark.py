@@ -1,0 +1,152 @@
+"""`scripts/benchmark.py decode` and `decode-memory`: what they print, count and refuse."""
+
+import gzip
+import importlib.util
+import json
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from transformer.bundle import save_bundle
+
+SCRIPTS = Path(__file__).parents[1] / "scripts"
+ENGLISH = ["a dog runs", "two men in black", "a man", "a girl sits on the sand"]
+GERMAN = ["ein hund", "zwei", "ein mann", "ein kind am meer"]
+
+
+@pytest.fixture(autouse=True)
+def _scripts(monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(SCRIPTS), *sys.path])
+    monkeypatch.setattr(import_module("peers.contest").time, "sleep", lambda seconds: None)
+
+
+@pytest.fixture
+def corpus(tmp_path):
+    """A folder of four sentence pairs."""
+    for side, lines in (("en", ENGLISH), ("de", GERMAN)):
+        text = "".join(line + "\n" for line in lines)
+        (tmp_path / f"test_2016_flickr.{side}.gz").write_bytes(gzip.compress(text.encode()))
+    return tmp_path
+
+
+@pytest.fixture
+def decode(tiny_bundle, corpus, tmp_path, monkeypatch):
+    """Run the command on a bundle of random weights: status, output and figures."""
+    monkeypatch.setattr(import_module("decode_benchmark"), "LM_TOKENS", 3)
+
+    def run(*arguments, name="encoder_decoder", **settings):
+        save_bundle(tmp_path / "bundle", tiny_bundle(name, **{"max_length": 32, **settings}), "card")
+        file = tmp_path / "figures.json"
+        fixed = ["decode", tmp_path / "bundle", corpus, "--json", file, *"--max-tokens 6 --repeats 2 --beam 2".split()]
+        result = CliRunner().invoke(import_module("benchmark").app, [*map(str, fixed), *arguments])
+        figures = json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
+        return result.exit_code, result.output, figures
+
+    return run
+
+
+def test_ours_alone(decode):
+    status, output, written = decode("--no-peers", "--forced-length", "4", "--latency-lines", "2", "--threads", "1")
+    assert status == 0, output
+    figures = written["figures"]
+    assert list(figures) == ["throughput", "forced", "latency", "language_model_batch_1", "language_model_batch_16"]
+    for part in figures.values():
+        (row,) = part
+        assert row["name"] == "ours float32"
+        assert row["identical"] == 1
+        assert 0 < row["seconds_min"] <= row["seconds"] <= row["seconds_max"]
+    (forced,), (latency,) = figures["forced"], figures["latency"]
+    assert forced["tokens_per_second"] == pytest.approx(4 * forced["sentences_per_second"])  # all have four tokens
+    assert latency["sentences_per_second"] * latency["seconds"] == pytest.approx(2)
+    assert "4 sentences, beam 2, batches of 64, every output of 4 tokens" in output
+    assert written["settings"] == {"lines": 4, "beam": 2, "batch": 64, "threads": 1, "repeats": 2}
+
+
+def test_peers_that_are_not_installed_are_left_out(decode, monkeypatch):
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        "importlib.util.find_spec",
+        lambda name, package=None: None if name in ("ctranslate2", "transformers") else found(name, package),
+    )
+    status, output, written = decode("--part", "latency")
+    assert status == 0, output
+    for peer in ("Hugging Face", "CTranslate2"):
+        assert f"{peer} is not installed and left out; `make peers` installs it." in output
+    assert list(written["figures"]) == ["latency"]
+    assert [row["name"] for row in written["figures"]["latency"]] == ["ours float32"]
+
+
+def test_sources_are_sorted_with_their_references(tiny_bundle, corpus):
+    sources, references = import_module("decode_benchmark").read(tiny_bundle("encoder_decoder"), corpus, 3)
+    assert [len(source) for source in sources] == [6, 11, 17]  # characters and the end token
+    assert references == ["ein mann", "ein hund", "zwei"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "settings", "words"),
+    [
+        (["--forced-length", "33"], {}, "error: outputs must be of 32 tokens at most, as many as the model can."),
+        ([], {"name": "decoder_only"}, "must hold a translation model, but holds a language model."),
+    ],
+)
+def test_refusals(decode, arguments, settings, words):
+    status, output, written = decode("--no-peers", *arguments, **settings)
+    assert (status, written) == (2, None)
+    assert words in output
+
+
+def test_figures_of_a_contest():
+    contest = import_module("peers.contest")
+    timed = {
+        "ours": contest.Timed([2.0, 9.0, 1.0], [[4, 5], [6]]),
+        "theirs": contest.Timed([4.0, 4.5, 3.0], [[4, 5], [6, 7, 8, 9]]),
+    }
+    ours, theirs = contest.rows(timed, ours="ours", bleu={"ours": 30.0, "theirs": 31.0})
+    assert ours == {
+        "name": "ours",
+        "seconds": 2.0,
+        "seconds_min": 1.0,
+        "seconds_max": 9.0,
+        "sentences_per_second": 1.0,
+        "tokens_per_second": 1.5,
+        "speed_ratios": {"theirs": 2.0},
+        "identical": 1.0,
+        "bleu": 30.0,
+    }
+    assert theirs["speed_ratios"] == {"ours": 0.5}
+    assert theirs["tokens_per_second"] == 1.5
+    assert theirs["identical"] == 0.5
+
+
+def test_a_contest_goes_in_turn_and_wants_the_same_outputs_in_every_round():
+    contest, calls = import_module("peers.contest"), []
+
+    def steady():
+        calls.append("steady")
+        return [[1]]
+
+    def changing():
+        calls.append("changing")
+        return [[len(calls)]]
+
+    timed = contest.in_turn({"steady": steady, "other": lambda: calls.append("other") or [[2]]}, 2)
+    assert calls == ["steady", "other"] * 2
+    assert len(timed["steady"].seconds) == 2
+    assert timed["other"].outputs == [[2]]
+    with pytest.raises(ValueError, match="changing gave other outputs in another round"):
+        contest.in_turn({"changing": changing}, 2)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_a_wide_beam_takes_no_copies_of_a_long_source():
+    """Each in a process of its own; 10 copies of the keys and values are 61 MB."""
+    memory = import_module("decode_memory")
+    _, alone = memory.peaks_of(memory.Variant.NOTHING, 1000, 1, 10)
+    _, searching = memory.peaks_of(memory.Variant.SEARCH, 1000, 10, 10)
+    _, copies = memory.peaks_of(memory.Variant.COPIES, 1000, 10, 10)
+    assert copies - alone > 50e6
+    assert searching - alone < 30e6
