@@ -40,8 +40,10 @@ def decode(tiny_bundle, corpus, tmp_path, monkeypatch):
     def run(*arguments, name="encoder_decoder", **settings):
         save_bundle(tmp_path / "bundle", tiny_bundle(name, **{"max_length": 32, **settings}), "card")
         file = tmp_path / "figures.json"
-        fixed = ["decode", tmp_path / "bundle", corpus, "--json", file, *"--max-tokens 6 --repeats 2 --beam 2".split()]
-        result = CliRunner().invoke(import_module("benchmark").app, [*map(str, fixed), *arguments])
+        fixed = ["decode", tmp_path / "bundle", corpus, "--json", file, "--beam", 2]
+        result = CliRunner().invoke(
+            import_module("benchmark").app, [*map(str, fixed), "--max-tokens", "6", "--repeats", "2", *arguments]
+        )
         figures = json.loads(file.read_text(encoding="utf-8")) if file.exists() else None
         return result.exit_code, result.output, figures
 

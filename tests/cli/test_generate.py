@@ -7,7 +7,8 @@ import pytest
 
 from transformer.bundle import save_bundle
 from transformer.cli.generate import app
-from transformer.decoding.config import GreedyConfig, SampleConfig
+from transformer.decoding.config import BeamConfig, GreedyConfig, SampleConfig
+from transformer.inference.constraints import Constraints
 from transformer.inference.generator import Generator
 
 LINES = ["once", "upon a", "time ä", "x"]
@@ -41,6 +42,10 @@ def _output(lines, answers):
     [
         ([], _sample()),
         (["--temperature", 0], GreedyConfig(name="greedy", max_new_tokens=6)),
+        (["--beam-size", 1], GreedyConfig(name="greedy", max_new_tokens=6)),
+        (["--beam-size", 3], BeamConfig(name="beam", size=3, max_new_tokens=6)),
+        (["--min-p", 0.3, "--epsilon", 0.05], _sample(min_p=0.3, epsilon=0.05)),
+        (["--no-repeat-ngram", 1, "--min-new-tokens", 5], _sample(no_repeat_ngram=1, min_new_tokens=5)),
         (["--temperature", 5, "--seed", 7], _sample(temperature=5.0, seed=7)),
         (["--temperature", 5, "--top-k", 2], _sample(temperature=5.0, top_k=2)),
         (["--temperature", 5, "--top-p", 0.3], _sample(temperature=5.0, top_p=0.3)),
@@ -82,9 +87,8 @@ def test_a_line_break_in_a_continuation_is_written_as_an_escape(folder, generato
     assert result.stdout_bytes.count(b"\n") == 20
     assert result.stdout_bytes.decode() == _output(lines, answers)
     result = run_tool(app, [folder, *options, "--output", "json"], input=("\n".join(lines) + "\n").encode())
-    assert [json.loads(line) for line in result.stdout_bytes.decode().splitlines()] == [
-        {"prompt": line, "continuation": answer} for line, answer in zip(lines, answers, strict=True)
-    ]
+    objects = [json.loads(line) for line in result.stdout_bytes.decode().splitlines()]
+    assert [(each["prompt"], each["continuation"]) for each in objects] == list(zip(lines, answers, strict=True))
 
 
 def test_one_prompt_is_written_as_it_is(folder, generator, run_tool):
@@ -93,7 +97,71 @@ def test_one_prompt_is_written_as_it_is(folder, generator, run_tool):
     result = run_tool(app, [folder, *SIX, "--prompt", prompt], input=b"not read\n")
     assert result.stdout_bytes.decode() == f"{prompt}{answer}\n"
     result = run_tool(app, [folder, *SIX, "--prompt", prompt, "--output", "json"])
-    assert json.loads(result.stdout_bytes) == {"prompt": prompt, "continuation": answer}
+    found = json.loads(result.stdout_bytes)
+    assert (found["line"], found["prompt"], found["continuation"]) == (1, prompt, answer)
+
+
+def test_json_has_all_there_is_to_know(folder, generator, run_tool):
+    options = [*SIX, "--seed", 3, "--output", "json"]
+    result = run_tool(app, [folder, *options, "--nbest", 3], input=INPUT + b"\n")
+    answers = [json.loads(line) for line in result.stdout_bytes.decode().splitlines()]
+    expected = generator.search([*LINES, ""], _sample(seed=3), num_best=3)
+    assert len({output.text for output in expected[0]}) == 3  # independent samples
+    for number, (answer, line, outputs) in enumerate(zip(answers, [*LINES, ""], expected, strict=True), start=1):
+        keys = ["continuation", "score", "log_probability", "finished", "tokens", "token_log_probabilities"]
+        assert list(answer) == ["line", "prompt", *keys, "nbest"]
+        assert (answer["line"], answer["prompt"]) == (number, line)
+        assert {key: answer[key] for key in keys} == answer["nbest"][0]
+        for each, output in zip(answer["nbest"], outputs, strict=True):
+            assert (each["continuation"], each["finished"]) == (output.text, output.finished)
+            assert "".join(each["tokens"][: len(output.tokens)]) == output.text
+            assert len(each["tokens"]) == len(each["token_log_probabilities"])
+            assert each["log_probability"] == pytest.approx(sum(each["token_log_probabilities"]), abs=1e-4)
+    alone = run_tool(app, [folder, *options], input=INPUT + b"\n")
+    assert [json.loads(line) for line in alone.stdout_bytes.splitlines()] == [
+        {key: value for key, value in answer.items() if key != "nbest"} for answer in answers
+    ]
+
+
+def test_json_lines_and_phrases(folder, generator, run_tool, tmp_path):
+    (tmp_path / "banned.txt").write_text("a\n", encoding="utf-8")
+    lines = [{"text": "once", "banned": ["b"], "id": 5}, {"text": "upon\n", "required": [["x y", "zz"]], "id": "u"}]
+    content = "".join(f"{json.dumps(line)}\n" for line in lines).encode()
+    options = ["--input", "json", "--output", "json", "--banned", tmp_path / "banned.txt", "--beam-size", 3]
+    result = run_tool(app, [folder, *SIX, *options], input=content)
+    assert result.exit_code == 0, result.stderr
+    answers = [json.loads(line) for line in result.stdout_bytes.splitlines()]
+    constraints = [Constraints(banned=("a", "b")), Constraints((("x y", "zz"),), banned=("a",))]
+    beam = BeamConfig(name="beam", size=3, max_new_tokens=6)
+    expected = generator.search(["once", "upon\n"], beam, constraints=constraints)
+    assert [answer["continuation"] for answer in answers] == [outputs[0].text for outputs in expected]
+    assert [(answer["prompt"], answer["id"]) for answer in answers] == [("once", 5), ("upon\n", "u")]
+    assert ["missing" in answer for answer in answers] == [False, True]
+
+
+def test_a_draft_changes_no_most_probable_token(folder, tiny_bundle, generator, run_tool, tmp_path):
+    draft = tiny_bundle("decoder_only", seed=5, characters="abcdefghijklmnopqrstuvwxyzä \n", d_model=8)
+    save_bundle(tmp_path, draft, "card")
+    options = ["--temperature", 0, *SIX, "--draft", tmp_path, "--draft-tokens", 2]
+    result = run_tool(app, [folder, *options], input=INPUT)
+    assert result.exit_code == 0, result.stderr
+    greedy = GreedyConfig(name="greedy", max_new_tokens=6)
+    assert result.stdout_bytes.decode() == _output(LINES, generator.generate(LINES, greedy))
+
+
+def test_a_bundle_that_samples_has_its_own_way(tiny_bundle, run_tool, tmp_path):
+    own = {"name": "sample", "temperature": 5.0, "top_k": 3, "max_new_tokens": 6}
+    save_bundle(tmp_path, tiny_bundle("decoder_only", decoding=own), "card")
+    for options, changes in (([], {}), (["--top-k", 2], {"top_k": 2}), (["--temperature", 0.1], {"temperature": 0.1})):
+        result = run_tool(app, [tmp_path, *options], input=INPUT)
+        expected = Generator.load(tmp_path).generate(LINES, SampleConfig.from_plain(own | changes))
+        assert result.stdout_bytes.decode() == _output(LINES, expected)
+
+
+def test_no_character_makes_a_line_of_its_own(folder, run_tool):
+    lines = "a\rb\n\x00\x1b[0m\nc\x0c\u2028d\x85\n"
+    result = run_tool(app, [folder, *SIX], input=lines.encode())
+    assert len(result.stdout_bytes.decode().splitlines()) == 3
 
 
 def test_a_prompt_that_is_not_utf8_is_refused(folder, run_tool):
@@ -118,6 +186,12 @@ def test_a_blank_line_stays_blank(folder, run_tool):
     ("options", "message"),
     [
         (["--prompt", "a", "file.txt"], "give either --prompt or files, not both"),
+        (["--prompt", "a", "--input", "json"], "give either --prompt or --input json, not both"),
+        (["--draft-tokens", 3], "--draft-tokens has no effect without --draft; leave it out."),
+        (["--length-penalty", 1], "--length-penalty has no effect in sampling"),
+        (["--nbest", 2], "--nbest needs --output json"),
+        (["--ordered"], "--ordered has no effect"),
+        (["--beam-size", 2, "--nbest", 3, "--output", "json"], "--nbest must be 2 at most (the beam's size), but is 3"),
         (["--temperature", -1], "--temperature"),
         (["--top-k", 0], "--top-k"),
         (["--top-p", 0], "--top-p"),

@@ -2,13 +2,16 @@
 
 import gzip
 import io
+import json
 import lzma
+import os
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
-from transformer.cli.lines import map_lines, read_lines
+from transformer.cli.lines import json_on_one_line, on_one_line, read_lines, read_windows, with_escapes, write_in_step
 
 
 class _Stream:
@@ -99,43 +102,85 @@ def test_an_empty_file_has_no_lines(tmp_path):
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 3, 5, 100])
-def test_answers_are_written_in_order_with_the_numbers_of_their_lines(monkeypatch, at_once):
-    output = _Stream()
-    monkeypatch.setattr(sys, "stdout", output)
-    calls = []
-
-    def run(lines, first):
-        calls.append((first, len(lines)))
-        return [f"{first + place}: {line}ü" for place, line in enumerate(lines)]
-
-    map_lines(iter("abcde"), run, at_once=at_once)
-    assert output.buffer.getvalue().decode() == "1: aü\n2: bü\n3: cü\n4: dü\n5: eü\n"
-    assert calls == [(first, min(at_once, 6 - first)) for first in range(1, 6, at_once)]
+@pytest.mark.parametrize("packed", [False, True])
+def test_windows_of_files(tmp_path, at_once, packed):
+    name = "b.gz" if packed else "b"
+    (tmp_path / "a").write_bytes(b"a\nb\n")
+    (tmp_path / name).write_bytes(gzip.compress(b"c\nd\ne") if packed else b"c\nd\ne")
+    windows = list(read_windows([tmp_path / "a", tmp_path / name], at_once))
+    assert windows == [list("abcde")[start : start + at_once] for start in range(0, 5, at_once)]
 
 
-def test_no_line_no_answer(monkeypatch):
-    monkeypatch.setattr(sys, "stdout", _Stream())
-    map_lines(iter([]), lambda lines, first: pytest.fail("nothing to answer"), at_once=3)
-    assert sys.stdout.buffer.getvalue() == b""
+@pytest.fixture
+def pipe(monkeypatch):
+    """Standard input as a pipe; what is written to the file comes there."""
+    reader, writer = os.pipe()
+    with open(reader, encoding="utf-8") as stream, open(writer, "wb", buffering=0) as file:
+        monkeypatch.setattr(sys, "stdin", stream)
+        yield file
 
 
-def test_what_is_finished_is_out_before_more_is_read(monkeypatch):
-    monkeypatch.setattr(sys, "stdout", _Stream())
-    seen = []
+def test_windows_of_a_pipe_do_not_wait_for_more(pipe):
+    """Someone who writes a line and waits for its answer gets it."""
+    windows = read_windows([], 3)
+    pipe.write(b"a\nb\nhalf")
+    assert next(windows) == ["a", "b"]
+    pipe.write(b" a line\n")
+    assert next(windows) == ["half a line"]
+    pipe.write(b"1\n2\n3\n4\n")
+    assert [next(windows), next(windows)] == [["1", "2", "3"], ["4"]]
+    pipe.write(b"last")
+    pipe.close()
+    assert list(windows) == [["last"]]
 
-    def lines():
-        for line in "abcd":
-            seen.append(sys.stdout.buffer.getvalue())
-            yield line
 
-    map_lines(lines(), lambda lines, first: lines, at_once=2)
-    assert seen == [b"", b"", b"a\nb\n", b"a\nb\n"]
+@pytest.mark.parametrize("at_once", [1, 7, 10_000])
+def test_a_pipe_gives_all_lines_whatever_its_blocks(pipe, at_once):
+    lines = [str(number) * (number % 50) for number in range(20_000)] + ["x" * 300_000, ""]
+    content = "".join(f"{line}\n" for line in lines).encode()
+    writing = threading.Thread(target=lambda: (pipe.write(content), pipe.close()))
+    writing.start()
+    windows = list(read_windows([], at_once))
+    writing.join()
+    assert [line for window in windows for line in window] == lines
+    assert max(map(len, windows)) <= at_once
 
 
-def test_an_error_keeps_the_answers_before_it(monkeypatch):
-    output = _Stream()
-    monkeypatch.setattr(sys, "stdout", output)
-    monkeypatch.setattr(sys, "stdin", _Stream(b"a\nb\nc\n\xff\n"))
-    with pytest.raises(ValueError, match="line 4"):
-        map_lines(read_lines([]), lambda lines, first: lines, at_once=2)
-    assert output.buffer.getvalue() == b"a\nb\n"
+@pytest.mark.parametrize("content", [b"", b"\n", b"\n\n", b"a\r\n\xef\xbb\xbfb", b"\xef\xbb\xbfa\n\n\x00\n"])
+def test_a_pipe_gives_what_a_file_gives(pipe, tmp_path, content):
+    (tmp_path / "file").write_bytes(content)
+    pipe.write(content)
+    pipe.close()
+    assert [line for window in read_windows([], 10) for line in window] == list(read_lines([tmp_path / "file"]))
+
+
+def test_a_pipe_counts_its_lines(pipe):
+    pipe.write(b"a\nb\n\xef\xbb\xbfc\n\xff\n")
+    pipe.close()
+    windows = read_windows([], 3)
+    assert next(windows) == ["a", "b", "\ufeffc"]  # a byte order mark is one in the first line only
+    with pytest.raises(ValueError, match=r"^standard input, line 4: must be UTF-8"):
+        next(windows)
+
+
+def test_several_outputs_are_written_and_flushed_at_once():
+    one, two = io.BytesIO(), io.BytesIO()
+    buffered = io.BufferedWriter(one)
+    write_in_step([(buffered, ["ä", "", "b\r"]), (two, ["0-0", "", ""])])
+    assert (one.getvalue(), two.getvalue()) == ("ä\n\nb\r\n".encode(), b"0-0\n\n\n")
+
+
+# Everything that str.splitlines, universal newlines or an editor takes for the end of a line.
+BREAKS = [chr(code) for code in range(0x110000) if len(f"a{chr(code)}b".splitlines()) == 2]
+
+
+def test_no_program_sees_more_lines_than_there_are():
+    assert len(BREAKS) == 10
+    text = "".join(f"{number}{each}" for number, each in enumerate(BREAKS)) + "\0\x1b[31m\t end"
+    assert on_one_line(text) == "0 1 2 3 4 5 6 7 8 9 \0\x1b[31m\t end"
+    assert with_escapes("a\nb\r\u2028\x85\tc\\") == "a\\nb\\r\\u2028\\x85\tc\\"
+    assert len(with_escapes(text).splitlines()) == 1
+    line = json_on_one_line(json.dumps({"ä": text}, ensure_ascii=False))
+    assert len(line.splitlines()) == 1
+    assert json.loads(line) == {"ä": text}
+    assert "ä" in line

@@ -6,7 +6,7 @@ import pytest
 
 from transformer.bundle import save_bundle
 from transformer.cli.translate import app
-from transformer.decoding.config import BeamConfig, GreedyConfig
+from transformer.decoding.config import BeamConfig, GreedyConfig, MbrConfig, SampleConfig
 from transformer.inference.translator import Translator
 
 BUNDLE_SEARCH = {"name": "beam", "size": 3, "normalization": "average", "length_penalty": 0.5}
@@ -39,8 +39,25 @@ def _output(lines):
     [
         ([], None),
         (["--beam-size", 1], GreedyConfig(name="greedy")),
-        (["--beam-size", 6], BeamConfig(name="beam", size=6)),
-        (["--beam-size", 6, "--length-penalty", 0], BeamConfig(name="beam", size=6, length_penalty=0.0)),
+        (["--beam-size", 6], BeamConfig.from_plain(BUNDLE_SEARCH | {"size": 6})),
+        (
+            ["--beam-size", 6, "--length-penalty", 0, "--normalization", "gnmt"],
+            BeamConfig(name="beam", size=6, length_penalty=0.0),
+        ),
+        (["--coverage-penalty", 2], BeamConfig.from_plain(BUNDLE_SEARCH | {"coverage_penalty": 2})),
+        (["--patience", 3], BeamConfig.from_plain(BUNDLE_SEARCH | {"patience": 3})),
+        (["--groups", 3, "--diversity", 2], BeamConfig.from_plain(BUNDLE_SEARCH | {"groups": 3, "diversity": 2})),
+        (["--no-repeat-ngram", 1], BeamConfig.from_plain(BUNDLE_SEARCH | {"no_repeat_ngram": 1})),
+        (["--repetition-penalty", 3], BeamConfig.from_plain(BUNDLE_SEARCH | {"repetition_penalty": 3})),
+        (["--min-length-factor", 1.5], BeamConfig.from_plain(BUNDLE_SEARCH | {"min_length_factor": 1.5})),
+        (["--max-length-factor", 0.5], BeamConfig.from_plain(BUNDLE_SEARCH | {"max_length_factor": 0.5})),
+        (["--min-new-tokens", 9], BeamConfig.from_plain(BUNDLE_SEARCH | {"min_new_tokens": 9})),
+        (["--sample"], SampleConfig(name="sample")),
+        (["--sample", "--seed", 5, "--top-k", 4], SampleConfig(name="sample", seed=5, top_k=4)),
+        (["--sample", "--temperature", 3, "--top-p", 0.8], SampleConfig(name="sample", temperature=3.0, top_p=0.8)),
+        (["--sample", "--min-p", 0.3, "--epsilon", 0.1], SampleConfig(name="sample", min_p=0.3, epsilon=0.1)),
+        (["--mbr", 4], MbrConfig(name="mbr", samples=4)),
+        (["--mbr", 4, "--mbr-utility", "bleu"], MbrConfig(name="mbr", samples=4, utility="bleu")),
         (["--max-new-tokens", 4], BeamConfig.from_plain(BUNDLE_SEARCH | {"max_new_tokens": 4})),
         (["--beam-size", 1, "--max-new-tokens", 4], GreedyConfig(name="greedy", max_new_tokens=4)),
         (["--max-new-tokens", 0], GreedyConfig(name="greedy", max_new_tokens=0)),
@@ -55,13 +72,13 @@ def test_options_choose_the_search(folder, translator, run_tool, options, decodi
 
 def test_the_options_make_a_difference(translator):
     """Else the test above could not fail."""
-    searches = [
-        GreedyConfig(name="greedy"),
-        BeamConfig(name="beam", size=6),
-        BeamConfig(name="beam", size=6, length_penalty=0.0),
-        BeamConfig.from_plain(BUNDLE_SEARCH),
+    searches = [GreedyConfig(name="greedy"), BeamConfig(name="beam", size=6), SampleConfig(name="sample", seed=5)]
+    searches += [BeamConfig.from_plain(BUNDLE_SEARCH | change) for change in ({}, {"size": 6}, {"min_new_tokens": 9})]
+    searches += [
+        BeamConfig.from_plain(BUNDLE_SEARCH | change) for change in ({"max_new_tokens": 4}, {"no_repeat_ngram": 1})
     ]
-    assert len({tuple(translator.translate(LINES, search)) for search in searches}) == 4
+    searches += [MbrConfig(name="mbr", samples=4, utility=utility) for utility in ("chrf", "bleu")]
+    assert len({tuple(translator.translate(LINES, search)) for search in searches}) == len(searches)
 
 
 @pytest.mark.parametrize("options", [["--lines-at-once", 1], ["--lines-at-once", 4], ["--max-tokens-per-batch", 1]])
@@ -99,11 +116,17 @@ def test_warnings_go_to_standard_error_with_the_number_of_the_line(folder, run_t
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--length-penalty", 0.5], "--length-penalty has no effect without a --beam-size of 2 or more"),
-        (
-            ["--length-penalty", 1, "--beam-size", 1],
-            "--length-penalty has no effect without a --beam-size of 2 or more",
-        ),
+        (["--length-penalty", 1, "--beam-size", 1], "--length-penalty has no effect in greedy search"),
+        (["--temperature", 1], "--temperature has no effect in beam search; leave it out, or add --sample."),
+        (["--sample", "--mbr", 4], "--sample and --mbr are different searches; give one of them."),
+        (["--nbest", 2], "--nbest needs --output json, because plain text has one line per line."),
+        (["--nbest", 4, "--output", "json"], "--nbest must be 3 at most (the beam's size), but is 4."),
+        (["--attention"], "--attention needs --output json; alignments as plain text go to --alignments FILE."),
+        (["--ordered"], "--ordered has no effect without required phrases; they come from --glossary or --input json."),
+        (["--sample", "--epsilon", 0], "--epsilon must be greater than 0, but is 0."),
+        (["--banned", "no such file"], "The file 'no such file' does not exist."),
+        (["--threads", 0], "--threads"),
+        (["--precision", "fp8"], "--precision"),
         (["--beam-size", 0], "--beam-size"),
         (["--max-new-tokens", -1], "--max-new-tokens"),
         (["--lines-at-once", 0], "--lines-at-once"),
@@ -139,10 +162,10 @@ def test_help_gives_defaults_and_units():
     result = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "200", "TERM": "dumb"})
     assert result.exit_code == 0
     for text in (
-        "20 + 2 per source token",
+        "20 and 2 for each",
         "[default: 2048]",
         "Padded source tokens",
-        "[default: (1)]",
         "auto, cpu, cuda",
+        *("Input and output", "Beam search", "Sampling", "Length and repetition", "Phrases", "Model and speed"),
     ):
         assert text in result.stdout

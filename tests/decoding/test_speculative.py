@@ -60,41 +60,6 @@ def _config(**settings):
     return SampleConfig(name="sample", **settings)
 
 
-def _enumerated(table, config, limit):
-    """Each output and its probability, one token after the other, by the definitions of the settings."""
-    outputs, open_ones = {}, {(): 1.0}
-    while open_ones:
-        tokens, total = open_ones.popitem()
-        for token, share in enumerate(_shares(table, config, tokens)):
-            if share > 0 and token == 0:
-                outputs[tokens, True] = total * share
-            elif share > 0 and len(tokens) + 1 == limit:
-                outputs[(*tokens, token), False] = total * share
-            elif share > 0:
-                open_ones[(*tokens, token)] = total * share
-        if not any(_shares(table, config, tokens)):
-            outputs[tokens, False] = total
-    return outputs
-
-
-def _shares(table, config, tokens):
-    logits = [math.log(share) for share in table("".join("Eabcd"[token] for token in tokens))]
-    for token in set(tokens):
-        logits[token] *= config.repetition_penalty  # all are negative
-    forbidden = {0} if len(tokens) < config.min_new_tokens else set()
-    forbidden |= set(tokens) if config.no_repeat_ngram == 1 else set()
-    weights = [0.0 if t in forbidden else math.exp(logit / config.temperature) for t, logit in enumerate(logits)]
-    if config.top_k is not None:
-        weights = [w if sum(v > w for v in weights) < config.top_k else 0.0 for w in weights]
-    if config.top_p is not None:
-        weights = [w if sum(v for v in weights if v > w) < config.top_p * sum(weights) else 0.0 for w in weights]
-    if config.min_p is not None:
-        weights = [w if w >= config.min_p * max(weights) else 0.0 for w in weights]
-    if config.epsilon is not None:
-        weights = [w if w >= config.epsilon * sum(weights) or w == max(weights) else 0.0 for w in weights]
-    return [weight / (sum(weights) or 1.0) for weight in weights]
-
-
 class _Draw:
     """A random number of which only an interval is known; a comparison that it leaves open takes one of two ways."""
 
@@ -167,28 +132,30 @@ def _all_ways(monkeypatch, model, draft, config, limit, draft_tokens):
 
 @pytest.mark.parametrize("draft", DRAFTS)
 @pytest.mark.parametrize("settings", SETTINGS, ids=str)
-def test_all_ways_of_the_draws_give_the_models_distribution(monkeypatch, random_table, draft, settings):
+def test_all_ways_of_the_draws_give_the_models_distribution(
+    monkeypatch, random_table, sampled_outputs, draft, settings
+):
     config = _config(**settings)
     for draft_tokens, size, limit in ((1, 3, 3), (2, 3, 3), (3, 4, 2), (2, 4, 2)):
         model, other = _tables(random_table, draft, 10 * draft_tokens + size, size)
         found = _all_ways(monkeypatch, model, other, config, limit, draft_tokens)
-        expected = _enumerated(model, config, limit)
+        expected = sampled_outputs(model, config, limit)
         assert sum(expected.values()) == pytest.approx(1.0, abs=1e-12)
         assert found == pytest.approx({key: expected.get(key, 0.0) for key in {*expected, *found}}, abs=1e-6)
 
 
-def test_more_drafted_tokens_and_longer_outputs(monkeypatch, random_table):
+def test_more_drafted_tokens_and_longer_outputs(monkeypatch, random_table, sampled_outputs):
     for draft_tokens, limit in ((3, 4), (5, 4)):
         model, other = _tables(random_table, "bad", draft_tokens, 3)
         config = _config(top_k=2)
         found = _all_ways(monkeypatch, model, other, config, limit, draft_tokens)
-        assert found == pytest.approx(_enumerated(model, config, limit), abs=1e-6)
+        assert found == pytest.approx(sampled_outputs(model, config, limit), abs=1e-6)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("draft", DRAFTS)
-def test_frequencies_follow_the_models_distribution(random_table, draft):
+def test_frequencies_follow_the_models_distribution(random_table, sampled_outputs, chance_of_counts, draft):
     """20,000 outputs with 1 to 5 drafted tokens, by a chi-square test of whole outputs."""
     size, limit, config = 4, 3, _config(temperature=0.8)
     model, other = _tables(random_table, draft, 7, size)
@@ -201,15 +168,7 @@ def test_frequencies_follow_the_models_distribution(random_table, draft):
         for hypothesis in hypotheses:
             key = tuple(hypothesis.tokens), hypothesis.finished
             counts[key] = counts.get(key, 0) + 1
-    expected = {key: 5 * count * share for key, share in _enumerated(model, config, limit).items()}
-    assert counts.keys() <= expected.keys()
-    rare = [key for key in expected if expected[key] < 5]
-    cells = [(counts.get(key, 0), expected[key]) for key in expected if expected[key] >= 5]
-    if rare:
-        cells.append((sum(counts.get(key, 0) for key in rare), sum(expected[key] for key in rare)))
-    chi_square = sum((number - mean) ** 2 / mean for number, mean in cells)
-    halves = torch.tensor([(len(cells) - 1) / 2, chi_square / 2], dtype=torch.float64)
-    assert float(torch.special.gammaincc(*halves)) > 1e-4  # the chance of such a deviation
+    assert chance_of_counts(counts, sampled_outputs(model, config, limit)) > 1e-4
 
 
 @pytest.mark.parametrize("draft", DRAFTS)

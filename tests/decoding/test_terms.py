@@ -63,7 +63,7 @@ vocabularies = st.builds(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(vocabularies, repeated, st.booleans(), st.data())
 def test_terms_are_met_if_they_are_in_the_text(
     tokens: list[bytes | None], terms: list[Term], ordered: bool, data: st.DataObject
@@ -87,7 +87,7 @@ def test_terms_are_met_if_they_are_in_the_text(
             state = rules.advance(state, ids[count])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(vocabularies, repeated, st.booleans(), st.data())
 def test_urgent_tokens_lower_the_need_from_wherever_the_text_is(
     tokens: list[bytes | None], terms: list[Term], ordered: bool, data: st.DataObject

@@ -35,6 +35,19 @@ Settings = Callable[..., dict[str, Any]]
             {"batching.over_long": "skip"},
             "`batching.over_long` has no effect on a language model; leave it out.",
         ),
+        ("text", {"decoding": {"name": "mbr"}}, "`decoding: mbr` is for translation; a language model's"),
+        ("text", {"decoding.max_length_factor": 2.0}, "but a language model has no source; use `max_new_tokens`"),
+        ("text", {"decoding.min_length_factor": 0.5}, "but a language model has no source; use `max_new_tokens`"),
+        (
+            "text",
+            {"decoding": {"name": "beam", "coverage_penalty": 0.2}},
+            "`decoding.coverage_penalty` is about a source, but a language model has none; leave it out.",
+        ),
+        (
+            "translation",
+            {"decoding": {"name": "mbr", "sampling": {"name": "sample", "temperature": 0.0}}},
+            "`sampling.temperature` must be above 0, or all samples are the same, but is 0.",
+        ),
         ("text", {"data.validation_fraction": None}, "`data` must have a validation split, but none is given: "),
         (
             "translation",

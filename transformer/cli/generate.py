@@ -95,7 +95,8 @@ def generate(
     With --prompt the text is written as it is. Continuations go to standard output, everything else to standard error.
     At a terminal, each line typed is continued.
 
-    Tokens are drawn at random, as the bundle's own search does, or, if that does not, at a temperature of 0.8.
+    Tokens are drawn at random, as the bundle's own search does, or, if that does not, at a temperature of 0.8. Where
+    neither the bundle nor --max-new-tokens sets a limit, a continuation is as long as the model can.
     """
     with one_line_errors():
         given: search.Given = {

@@ -85,7 +85,9 @@ def check_line_options(
 def check_phrases_fit(decoding: DecodingConfig, option: str) -> None:
     """Refuse a search that cannot see to required phrases. Raises ValueError."""
     if not isinstance(decoding, BeamConfig):
-        raise ValueError(f"{option} needs a beam search, but the search is {decoding.name}; add a --beam-size.")
+        raise ValueError(
+            f"{option} needs a beam search, but the search is {decoding.name}; add a --beam-size of 2 or more."
+        )
 
 
 def set_threads(threads: int | None) -> None:

@@ -69,7 +69,9 @@ def write_in_step(outputs: Sequence[tuple[BinaryIO, Sequence[str]]]) -> None:
     try:
         with _uninterrupted():
             for stream, content in contents:
-                stream.write(content)
+                rest = memoryview(content)
+                while rest:  # without a buffer, as PYTHONUNBUFFERED has it, a signal makes a write a short one
+                    rest = rest[stream.write(rest) :]
                 stream.flush()
     except BrokenPipeError:
         _discard_output()

@@ -13,11 +13,11 @@ Kind = Literal["greedy", "beam", "sample", "mbr"]
 Given = Mapping[str, int | float | str | bool | None]
 
 BEAM_PANEL, SAMPLING_PANEL, RULES_PANEL = "Beam search", "Sampling", "Length and repetition"
-_BUNDLE = "the bundle's"
 
 
 def _option(flag: str, panel: str, text: str, **limits: Any) -> Any:
-    return typer.Option(flag, help=text, rich_help_panel=panel, show_default=False, **limits)
+    metavar = "NUMBER" if limits else None
+    return typer.Option(flag, help=text, rich_help_panel=panel, show_default=False, metavar=metavar, **limits)
 
 
 BeamSize = Annotated[
@@ -66,15 +66,15 @@ Temperature = Annotated[
 TopK = Annotated[int | None, _option("--top-k", SAMPLING_PANEL, "Only the k most probable tokens.", min=1)]
 TopP = Annotated[
     float | None,
-    _option("--top-p", SAMPLING_PANEL, "Only the smallest set of tokens with this probability.", min=1e-9, max=1.0),
+    _option("--top-p", SAMPLING_PANEL, "Only the smallest set of tokens with this probability.", min=0.0, max=1.0),
 ]
 MinP = Annotated[
     float | None,
-    _option("--min-p", SAMPLING_PANEL, "Only tokens this share as probable as the most probable.", min=1e-9, max=1.0),
+    _option("--min-p", SAMPLING_PANEL, "Only tokens this share as probable as the most probable.", min=0.0, max=1.0),
 ]
 Epsilon = Annotated[
     float | None,
-    _option("--epsilon", SAMPLING_PANEL, "Only tokens of at least this probability.", min=1e-9, max=0.999999999),
+    _option("--epsilon", SAMPLING_PANEL, "Only tokens of at least this probability.", min=0.0, max=1.0),
 ]
 Seed = Annotated[
     int | None, _option("--seed", SAMPLING_PANEL, "Decides, with the line's number, its random draws.", min=0)
@@ -90,12 +90,12 @@ MaxLengthFactor = Annotated[
         "--max-length-factor",
         RULES_PANEL,
         "Tokens at most for each source token; where nothing says so, 20 and 2 for each.",
-        min=1e-9,
+        min=0.0,
     ),
 ]
 RepetitionPenalty = Annotated[
     float | None,
-    _option("--repetition-penalty", RULES_PANEL, "Above 1, tokens that were there lose probability.", min=1e-9),
+    _option("--repetition-penalty", RULES_PANEL, "Above 1, tokens that were there lose probability.", min=0.0),
 ]
 NoRepeatNgram = Annotated[
     int | None, _option("--no-repeat-ngram", RULES_PANEL, "No sequence of so many tokens comes twice.", min=1)
@@ -233,6 +233,9 @@ def _kind(values: Mapping[str, object]) -> Kind | None:
 
 def _by_options(error: ValidationError) -> str:
     """What is wrong, with settings called by their options."""
-    message = str(error.errors()[0]["ctx"]["error"])
     flags = {setting: flag(name) for name, setting in (_BEAM | _SAMPLING | _MBR | _RULES).items()}
-    return re.sub("`([a-z_]+)`", lambda found: flags.get(found[1], found[0]), message)
+    detail = error.errors()[0]
+    if detail["type"] != "value_error":
+        expected = detail["msg"].removeprefix("Input should be ")
+        return f"{flags[str(detail['loc'][-1])]} must be {expected}, but is {detail['input']:g}."
+    return re.sub("`([a-z_]+)`", lambda found: flags.get(found[1], found[0]), str(detail["ctx"]["error"]))

@@ -95,8 +95,8 @@ def translate(
     glossary: Annotated[
         Path | None,
         typer.Option(
-            help="File of source term TAB target term lines: where the one is in a line, the other will be in its "
-            "translation.",
+            help="Lines of source term, TAB, target term, or several with | between. Where a line has the one, its "
+            "translation has the other.",
             rich_help_panel="Phrases",
             show_default=False,
         ),
@@ -185,7 +185,7 @@ def translate(
             asked = TranslationLine(text=line)
             if input_format == "json":
                 asked = parse_json_line(TranslationLine, line, number)
-            required = () if terms is None else terms.terms_in(asked.text)
+            required = () if terms is None else tuple(terms.terms_in(asked.text))
             return LineRequest.of(asked, tag=tag, prefix=prefix, required=required, ordered=ordered, banned=all_banned)
 
         def answer(lines: list[str], first: int) -> list[Answer]:

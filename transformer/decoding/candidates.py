@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 BLOCK = 64  # columns whose maximum is looked at first
+CACHED_NUMBERS = 1 << 17  # of 4 bytes each: half a megabyte
 
 
 class NextTokens(NamedTuple):
@@ -43,8 +44,19 @@ def best_columns(values_MV: Tensor, count: int) -> Tensor:
 
 def log_normalizers(logits_MV: Tensor) -> Tensor:
     """What to subtract from the logits of each row for log probabilities, float32 or better (M)."""
-    precision = torch.promote_types(logits_MV.dtype, torch.float32)
-    return logits_MV.to(precision).logsumexp(-1)
+    # On the CPU a few rows at a time, so that what exp() writes stays in the processor's cache.
+    rows = CACHED_NUMBERS // max(1, logits_MV.shape[1]) if logits_MV.device.type == "cpu" else len(logits_MV)
+    return torch.cat([_log_sum_exp(part_RV) for part_RV in torch.split(logits_MV, max(1, rows))])
+
+
+def _log_sum_exp(logits_RV: Tensor) -> Tensor:
+    logits_RV = logits_RV.to(torch.promote_types(logits_RV.dtype, torch.float32))
+    sum_R = logits_RV.exp().sum(-1)
+    # Logits of usual size need no shift by their maximum, which would be two more passes over them.
+    usual_R = (sum_R > 1e-20) & (sum_R < 1e20)
+    if bool(usual_R.all()):
+        return sum_R.log_()
+    return torch.where(usual_R, sum_R.log(), logits_RV.logsumexp(-1))
 
 
 def check_numbers(normalizers_M: np.ndarray) -> None:

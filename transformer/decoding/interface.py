@@ -55,6 +55,11 @@ class Request:
     required: RequiredTerms | None = None
     banned: BannedPhrases | None = None
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether nothing is demanded but lengths."""
+        return not self.prefix and self.required is None and self.banned is None
+
 
 class Hypothesis(NamedTuple):
     """One output of a search.

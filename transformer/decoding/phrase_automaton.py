@@ -80,17 +80,17 @@ class _Builder:
 
     def build(self) -> PhraseAutomaton:
         count, found = self._count, self._found
-        plain, waiting = self._plain.copy(), self._waiting.copy()
+        plain, waiting = self._plain.copy(), self._waiting
         for byte in self._beginnings:
-            # Phrases begin with a character's first byte: an incomplete one before it is broken, as if outside.
+            # Phrases begin with a character's first byte: an incomplete one before it is broken, as if outside. None
+            # need begin where one is waiting: its first character would end the wait.
             plain[:, byte] = self._after(_Reading(OUTSIDE, False), byte)
             plain[INSIDE, byte] = self._after(_Reading(INSIDE, False), byte)
-            waiting[INSIDE, byte] = self._after(_Reading(INSIDE, True), byte)
         rows: list[npt.NDArray[np.int16]] = []
         readings = self._readings
         for reading in readings:  # which become more meanwhile
             row = (waiting if reading.waiting else plain)[reading.characters].copy()
-            for byte in self._beginnings | {self._phrases[number].text[read] for number, read in reading.begun}:
+            for byte in {self._phrases[number].text[read] for number, read in reading.begun}:
                 row[byte] = self._after(reading, byte)
             rows.append(row)
         table = np.concatenate([plain, waiting, np.full((1, 256), found, np.int16), *(row[None] for row in rows)])

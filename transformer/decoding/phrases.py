@@ -189,12 +189,13 @@ class PhraseMatcher:
         # Most first bytes lead where they lead from the beginning, and so does all that follows.
         table, found, groups = self.automaton.table, self.automaton.found, self.tokens.group_starts
         reached: npt.NDArray[np.int16] = self._from_outside.copy()
-        for byte in np.flatnonzero(table[state] != table[OUTSIDE]).tolist():
-            places = slice(int(groups[byte]), int(groups[byte + 1]))
-            if places.start == places.stop:
+        others = np.flatnonzero(table[state] != table[OUTSIDE])
+        for run in np.split(others, np.flatnonzero(np.diff(others) > 1) + 1):
+            if len(run) == 0 or groups[run[0]] == groups[run[-1] + 1]:
                 continue
-            after = int(table[state, byte])
-            reached[places] = found if after == found else self.tokens.walk(table, np.array([state]), places)[0]
+            places = slice(int(groups[run[0]]), int(groups[run[-1] + 1]))
+            all_found = (table[state, run] == found).all()
+            reached[places] = found if all_found else self.tokens.walk(table, np.array([state]), places)[0]
         return reached
 
     @functools.cached_property

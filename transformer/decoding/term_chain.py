@@ -36,6 +36,9 @@ class TermChain:
         self._num_terms = len(self._matchers)
         self._tokens = self._matchers[0].tokens
         self._following = word_characters().next
+        # One element at a time, these are faster than arrays.
+        self._tables = [matcher.automaton.table.data for matcher in self._matchers]
+        self._waiting = [matcher.automaton.waiting.tolist() for matcher in self._matchers]
         self.start: ChainState = (0, self._matchers[0].start, NOT_BEGUN)
         self._lengths = [matcher.distance(matcher.start) for matcher in self._matchers]
         self.length = sum(self._lengths)
@@ -106,11 +109,13 @@ class TermChain:
 
     def _after_byte(self, state: ChainState, byte: int) -> ChainState:
         found, before, follower = state
+        current = self._tables[found][before, byte]
         automaton = self._matchers[found].automaton
+        if current != automaton.found and not self._waiting[found][current]:
+            return found, current, NOT_BEGUN  # nearly always
         characters = int(self._following[automaton.characters[before], byte])
-        current = int(automaton.table[before, byte])
         if follower != NOT_BEGUN:
-            follower = int(self._matchers[found + 1].automaton.table[follower, byte])
+            follower = self._tables[found + 1][follower, byte]
         # Twice, if the byte ends both the word of a term and the term after it, such as a full stop.
         while current == automaton.found:
             found += 1

@@ -31,8 +31,10 @@ class TokenGraph:
         size = len(automaton.table)
         self.all_edges = np.zeros((size, size), dtype=np.bool_)
         self.clean_edges = np.zeros((size, size), dtype=np.bool_)
-        ends = np.arange(size) == automaton.found
-        for state in np.flatnonzero((automaton.characters <= INSIDE) & ~ends).tolist():
+        # After a phrase that waits for the end of its word, the text is inside of this word.
+        between = (automaton.characters == INSIDE) | ((automaton.characters == OUTSIDE) & ~automaton.waiting)
+        between[automaton.found] = False
+        for state in np.flatnonzero(between).tolist():
             reached = after_places(state)
             self.all_edges[state, reached] = True
             self.clean_edges[state, reached[tokens.well_formed]] = True

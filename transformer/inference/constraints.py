@@ -14,7 +14,7 @@ from transformer.decoding.token_texts import TokenTexts
 
 log = logging.getLogger(__name__)
 
-KEPT_MATCHERS = 4096  # phrases that are prepared once and kept
+KEPT_MATCHERS = 512  # phrases that are prepared once and kept
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,10 @@ class ConstraintCompiler:
 
     def _new_matcher(self, alternatives: tuple[str, ...]) -> PhraseMatcher:
         if self._texts is None:
-            self._texts = TokenTexts(token_bytes(self._tokenizer))
+            texts = token_bytes(self._tokenizer)
+            if self._tokenizer.unk_id is not None:
+                texts[self._tokenizer.unk_id] = None  # no way to spell anything
+            self._texts = TokenTexts(texts)
         return PhraseMatcher(self._texts, alternatives)
 
 

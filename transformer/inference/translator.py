@@ -8,21 +8,19 @@ from typing import Self
 import torch
 
 from transformer.bundle import Bundle, load_bundle
-from transformer.data.batches.collate import pad
 from transformer.data.corpora.document_config import TextCorpusConfig
 from transformer.data.corpora.sources import pair_corpora
-from transformer.decoding.config import BeamConfig, DecodingConfig, MbrConfig, SearchConfig
-from transformer.decoding.ensemble import EnsembleSteps
+from transformer.decoding.config import DecodingConfig, MbrConfig, SearchConfig
 from transformer.decoding.interface import Request
 from transformer.decoding.lengths import translation_lengths
-from transformer.decoding.search import search
 from transformer.inference.batching import in_batches
 from transformer.inference.constraints import NO_CONSTRAINTS, ConstraintCompiler, Constraints, warn_of_unmet
 from transformer.inference.mbr import least_risk
 from transformer.inference.mode import evaluation_mode
 from transformer.inference.output import BLANK, Output, outputs_of
+from transformer.inference.shortlist import Shortlist
+from transformer.inference.translation_search import search_translations
 from transformer.models.encoder_decoder import EncoderDecoder
-from transformer.models.stepping import TranslationSteps
 
 log = logging.getLogger(__name__)
 
@@ -37,13 +35,23 @@ class Translator:
         bundle: a trained encoder-decoder and its tokenizers.
         device: where to run.
         ensemble: more models, with the same tokenizers; the mean of all distributions decides.
+        shortlist: tokens that a source may be translated with, which is faster; None for all. Lines with constraints
+            are searched in all tokens. Log probabilities are then those among the tokens on the list.
     """
 
-    def __init__(self, bundle: Bundle, device: torch.device | str = "cpu", *, ensemble: Sequence[Bundle] = ()) -> None:
+    def __init__(
+        self,
+        bundle: Bundle,
+        device: torch.device | str = "cpu",
+        *,
+        ensemble: Sequence[Bundle] = (),
+        shortlist: Shortlist | None = None,
+    ) -> None:
         self.bundle, self.device = bundle, torch.device(device)
         self.models = [_translation_model(each).to(self.device) for each in (bundle, *ensemble)]
         for number, other in enumerate(ensemble, start=2):
             check_same_tokenizers(bundle, other, number)
+        self.shortlist = shortlist
         self._compiler = ConstraintCompiler(bundle.target_tokenizer)
 
     @property
@@ -130,14 +138,19 @@ class Translator:
             wanted = NO_CONSTRAINTS if constraints is None else constraints[number]
             requests.append(self._compiler.apply(request, wanted, longest))
 
-        def run(places: list[int]) -> list[list[Output]]:
-            return self._search([sources[p] for p in places], [requests[p] for p in places], decoding, num_best)
-
-        with evaluation_mode(*self.models):
-            answers = in_batches([len(ids) + 1 for ids in sources], max_tokens_per_batch, run)
         outputs = [[BLANK]] * len(texts)
-        for number, answer in zip(kept, answers, strict=True):
-            outputs[number] = answer
+        # Lines with demands are searched in all tokens, so they must not share a batch with lines in a shortlist.
+        for plain in (True, False):
+            group = [place for place, request in enumerate(requests) if request.is_plain == plain]
+
+            def run(members: list[int], group: list[int] = group) -> list[list[Output]]:
+                places = [group[member] for member in members]
+                return self._search([sources[p] for p in places], [requests[p] for p in places], decoding, num_best)
+
+            with evaluation_mode(*self.models):
+                answers = in_batches([len(sources[place]) + 1 for place in group], max_tokens_per_batch, run)
+            for place, answer in zip(group, answers, strict=True):
+                outputs[kept[place]] = answer
         return outputs
 
     def encode(self, texts: Sequence[str], tags: Sequence[str | None] | None) -> list[list[int]]:
@@ -170,33 +183,24 @@ class Translator:
             return [None]
         return list(dict.fromkeys(corpus.tag for corpus in pair_corpora(data).values()))
 
-    @torch.inference_mode()
     def _search(
         self, sources: Sequence[Sequence[int]], requests: Sequence[Request], decoding: SearchConfig, num_best: int
     ) -> list[list[Output]]:
-        tokenizer = self.bundle.target_tokenizer
-        eos_id = self.bundle.source_tokenizer.eos_id
-        source_BS, mask_BS = pad([[*ids, eos_id] for ids in sources], self.bundle.source_tokenizer.pad_id)
-        source_BS, mask_BS = source_BS.to(self.device), mask_BS.to(self.device)
-        attending = isinstance(decoding, BeamConfig) and decoding.coverage_penalty > 0
-        if attending and len(self.models) > 1:
-            raise ValueError("`coverage_penalty` needs the attention of one model, but this is an ensemble.")
-        sessions = [
-            TranslationSteps(model, source_BS, mask_BS, tokenizer.bos_id, attending=attending) for model in self.models
-        ]
-        hypotheses = search(
-            sessions[0] if len(sessions) == 1 else EnsembleSteps(sessions),
-            decoding,
+        plain = all(request.is_plain for request in requests)
+        hypotheses = search_translations(
+            self.models,
+            self.bundle,
+            sources,
             requests,
-            eos_id=tokenizer.eos_id,
-            suppressed=tokenizer.silent_ids,
+            decoding,
             num_best=num_best,
+            shortlist=self.shortlist if plain else None,
         )
         warn_of_unmet(requests, [best[0].finished for best in hypotheses])
         # One line in, one line out: a line break made up by the model would shift all lines after it.
         return [
             [output._replace(text=output.text.replace("\n", " ")) for output in outputs]
-            for outputs in outputs_of(hypotheses, tokenizer)
+            for outputs in outputs_of(hypotheses, self.bundle.target_tokenizer)
         ]
 
 

@@ -5,6 +5,7 @@ from torch import Tensor
 
 from transformer.models.decoder_only import DecoderOnly
 from transformer.models.encoder_decoder import EncoderDecoder
+from transformer.models.shortlisted import ShortlistedOutput
 
 
 class TranslationSteps:
@@ -17,13 +18,21 @@ class TranslationSteps:
         source_BS, source_mask_BS: source ids ending with the end token, and True for real ones.
         bos_id: the start token of targets.
         attending: whether :meth:`attention` will be asked for, which is slower.
+        shortlisted: an output layer over some tokens only. Tokens are then numbered by its columns.
     """
 
     def __init__(
-        self, model: EncoderDecoder, source_BS: Tensor, source_mask_BS: Tensor, bos_id: int, *, attending: bool = False
+        self,
+        model: EncoderDecoder,
+        source_BS: Tensor,
+        source_mask_BS: Tensor,
+        bos_id: int,
+        *,
+        attending: bool = False,
+        shortlisted: ShortlistedOutput | None = None,
     ) -> None:
         self.model, self.bos_id = model, bos_id
-        self.source_mask_BS, self.attending = source_mask_BS, attending
+        self.source_mask_BS, self.attending, self.shortlisted = source_mask_BS, attending, shortlisted
         # Without any padding the model takes its fast path.
         mask = None if bool(source_mask_BS.all()) else source_mask_BS
         self.memory_BSD, self.memory_mask_BS = model.encode(source_BS, mask).memory_BSD, mask
@@ -40,7 +49,7 @@ class TranslationSteps:
         if not _all_in_order(parents_M, len(self.source_of_row_M)):
             self.cache.select(parents_M)
             self.source_of_row_M = self.source_of_row_M[parents_M]
-        return self._logits(tokens_M)
+        return self._logits(tokens_M if self.shortlisted is None else self.shortlisted.tokens(tokens_M))
 
     def attention(self) -> Tensor:
         """Cross-attention (M, S) of the last call, averaged over the last layer's heads; infinite for padding."""
@@ -59,7 +68,10 @@ class TranslationSteps:
         if weights_MHTS is not None:
             real_MS = self.source_mask_BS[self.source_of_row_M.to(self.source_mask_BS.device)]
             self._attention_MS = weights_MHTS[:, :, -1].mean(1).masked_fill(~real_MS, torch.inf)
-        return self.model.output(decoded.hidden_BTD[:, -1])  # type: ignore[no-any-return]
+        hidden_MD = decoded.hidden_BTD[:, -1]
+        if self.shortlisted is not None:
+            return self.shortlisted.logits(hidden_MD, self.source_of_row_M.to(hidden_MD.device))
+        return self.model.output(hidden_MD)  # type: ignore[no-any-return]
 
 
 class ContinuationSteps:

