@@ -14,6 +14,7 @@ import torch
 import typer
 from torch import Tensor
 
+from constraint_benchmark import constraints
 from decode_benchmark import decode
 from decode_memory import decode_memory
 from transformer.cli.compose import compose_all, config_folder, parse
@@ -30,6 +31,7 @@ def main() -> None:
     """Timings on this machine, which must be quiet: another busy process changes them several times over."""
 
 
+app.command()(constraints)
 app.command()(decode)
 app.command()(decode_memory)
 

@@ -3,7 +3,7 @@
 import pytest
 
 from transformer.decoding.config import BeamConfig, GreedyConfig
-from transformer.decoding.lengths import check_no_factors, continuation_lengths, translation_lengths
+from transformer.decoding.lengths import check_no_source, continuation_lengths, translation_lengths
 
 
 @pytest.mark.parametrize(
@@ -40,6 +40,12 @@ def test_lengths_of_a_continuation(settings, expected):
 
 @pytest.mark.parametrize("settings", [{"max_length_factor": 2.0}, {"min_length_factor": 0.1}])
 def test_without_a_source_there_is_nothing_to_multiply(settings):
-    check_no_factors(GreedyConfig(name="greedy"))
+    check_no_source(GreedyConfig(name="greedy"))
     with pytest.raises(ValueError, match="a language model has no source"):
-        check_no_factors(GreedyConfig(name="greedy", **settings))
+        check_no_source(GreedyConfig(name="greedy", **settings))
+
+
+def test_without_a_source_none_of_it_can_be_left_out():
+    check_no_source(BeamConfig(name="beam"))
+    with pytest.raises(ValueError, match="`coverage_penalty` is about source tokens"):
+        check_no_source(BeamConfig(name="beam", coverage_penalty=0.1))

@@ -37,8 +37,10 @@ def continuation_lengths(room: int, config: GreedyConfig | BeamConfig | SampleCo
     return Lengths(config.min_new_tokens, room if config.max_new_tokens is None else min(room, config.max_new_tokens))
 
 
-def check_no_factors(config: GreedyConfig | BeamConfig | SampleConfig) -> None:
-    """Refuse lengths by source tokens where there is no source."""
+def check_no_source(config: GreedyConfig | BeamConfig | SampleConfig) -> None:
+    """Refuse settings about a source where there is none."""
+    if isinstance(config, BeamConfig) and config.coverage_penalty > 0:
+        raise ValueError("`coverage_penalty` is about source tokens, but a language model has no source.")
     if config.max_length_factor is not None or config.min_length_factor > 0:
         raise ValueError(
             "`max_length_factor` and `min_length_factor` count source tokens, but a language model has no source; "

@@ -119,7 +119,7 @@ class Rules:
         if self._no_repeat_ngram is not None:
             forbidden.append(_repeated_ngrams(tokens_MT, self._no_repeat_ngram))
         if self.have_phrases:
-            forbidden += self._by_phrases(example_M, states)
+            forbidden += self._by_phrases(example_M, states, length)
         rows_X, tokens_X = (np.concatenate(parts) for parts in zip(*forbidden, strict=True))
         if len(rows_X):
             device = logits_MV.device
@@ -128,7 +128,9 @@ class Rules:
             logits_MV[row] = -torch.inf
             logits_MV[row, token] = logit
 
-    def _by_phrases(self, example_M: np.ndarray, states: Sequence[PhraseState]) -> list[tuple[np.ndarray, np.ndarray]]:
+    def _by_phrases(
+        self, example_M: np.ndarray, states: Sequence[PhraseState], length: int
+    ) -> list[tuple[np.ndarray, np.ndarray]]:
         parts = []
         for row, (example, state) in enumerate(zip(example_M.tolist(), states, strict=True)):
             required, banned = self.requests[example].required, self.requests[example].banned
@@ -136,6 +138,8 @@ class Rules:
                 parts.append((np.array([row]), np.array([self.eos_id])))
             if banned is not None:
                 tokens = banned.forbidden(state.banned)
+                if length + 1 == self.requests[example].limit:
+                    tokens = np.union1d(tokens, banned.cut_forbidden(state.banned))
                 parts.append((np.full(len(tokens), row), tokens.astype(np.int64)))
                 if banned.end_forbidden(state.banned):
                     parts.append((np.array([row]), np.array([self.eos_id])))

@@ -126,6 +126,7 @@ class BannedPhrases:
         self._matchers = tuple(matchers)
         self._remembered_advance = functools.lru_cache(_REMEMBERED)(self._advance)
         self._remembered_forbidden = functools.lru_cache(_REMEMBERED)(self._forbidden)
+        self._remembered_cut_forbidden = functools.lru_cache(_REMEMBERED)(self._cut_forbidden)
 
     def start(self) -> BansState:
         """The state of an output without tokens."""
@@ -143,6 +144,10 @@ class BannedPhrases:
         """Whether a phrase would be in the output if it ended here."""
         return any(matcher.ends_forbidden(part) for matcher, part in zip(self._matchers, state, strict=True))
 
+    def cut_forbidden(self, state: BansState) -> Ids:
+        """Tokens that must not be the last of an output that the limit cuts: a phrase would be in it then."""
+        return self._remembered_cut_forbidden(state)
+
     def need(self, state: BansState) -> int:
         """The output can end without a phrase after so many more tokens at the earliest; 0 if it can end here."""
         return max((m.distance_to_end(part) for m, part in zip(self._matchers, state, strict=True)), default=0)
@@ -152,6 +157,14 @@ class BannedPhrases:
 
     def _forbidden(self, state: BansState) -> Ids:
         ids = [matcher.forbidden(part) for matcher, part in zip(self._matchers, state, strict=True)]
+        return functools.reduce(np.union1d, ids, _NO_IDS)
+
+    def _cut_forbidden(self, state: BansState) -> Ids:
+        ids = []
+        for matcher, part in zip(self._matchers, state, strict=True):
+            reached = matcher.step(part)
+            open_states = [after for after in np.unique(reached).tolist() if matcher.ends_forbidden(after)]
+            ids.append(np.isin(reached, open_states).nonzero()[0])
         return functools.reduce(np.union1d, ids, _NO_IDS)
 
 

@@ -10,7 +10,7 @@ import torch
 from transformer.bundle import Bundle, load_bundle
 from transformer.decoding.config import BeamConfig, DecodingConfig, GreedyConfig, MbrConfig, SampleConfig, SearchConfig
 from transformer.decoding.interface import Hypothesis, Request
-from transformer.decoding.lengths import check_no_factors, continuation_lengths
+from transformer.decoding.lengths import check_no_source, continuation_lengths
 from transformer.decoding.rules import Rules
 from transformer.decoding.search import search
 from transformer.decoding.speculative import Drafted, speculative_search
@@ -126,7 +126,7 @@ class Generator:
         decoding = self.bundle.config.decoding if decoding is None else decoding
         if isinstance(decoding, MbrConfig):
             raise ValueError("minimum Bayes risk is for translation; a language model's continuations differ too much.")
-        check_no_factors(decoding)
+        check_no_source(decoding)
         if isinstance(decoding, BeamConfig) and self._draft is not None:
             raise ValueError("a draft model serves greedy search and sampling, but the search is a beam.")
         tokenizer, longest = self.bundle.target_tokenizer, self.model.config.max_length
