@@ -3,12 +3,14 @@
 import importlib.metadata
 import importlib.util
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from enum import StrEnum
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, get_args
 
 import torch
 import typer
@@ -17,10 +19,13 @@ from rich.console import Console
 
 from peers import contest, ours
 from peers.settings import Continue, Task, Translate, forced
+from peers.worker import Worker
 from transformer.bundle import Bundle, load_bundle
 from transformer.cli.compose import config_folder
 from transformer.cli.console import one_line_errors
 from transformer.data.corpora.files import read_lines
+from transformer.inference.precision import Precision, set_precision
+from transformer.inference.shortlist import SHORTLIST
 from transformer.metrics.text import bleu
 from transformer.models.config import DecoderOnlyConfig
 from transformer.models.decoder_only import DecoderOnly
@@ -29,6 +34,7 @@ from transformer.models.encoder_decoder import EncoderDecoder
 OURS, HUGGING_FACE, CTRANSLATE = "ours float32", "Hugging Face", "CTranslate2"
 PACKAGES = {HUGGING_FACE: "transformers", CTRANSLATE: "ctranslate2"}
 LOGITS_WITHIN, LOG_PROBABILITIES_WITHIN = 1e-4, 1e-3
+SAMPLE = 64  # sentences on which all are compared
 LM_VOCABULARY, LM_PROMPT, LM_TOKENS, LM_BATCHES = 4000, 32, 200, (1, 16)
 
 
@@ -47,7 +53,7 @@ class Contest(NamedTuple):
     bundle: Bundle
     sources: list[list[int]]
     references: list[str]
-    contestants: Mapping[str, Translate]
+    contestants: Mapping[str, Worker]
     repeats: int
 
     @property
@@ -75,7 +81,7 @@ def decode(
 
     All have the same weights, are asked for the same, and are checked to compute the same before anything is timed.
     """
-    with one_line_errors(), TemporaryDirectory() as exports:
+    with one_line_errors(), TemporaryDirectory() as exports, ExitStack() as processes:
         torch.set_num_threads(threads)
         console = Console(width=None if Console().is_terminal else 200)
         installed = {name for name, package in PACKAGES.items() if peers and importlib.util.find_spec(package)}
@@ -89,9 +95,11 @@ def decode(
         if max(max_tokens, forced_length) > longest:
             raise ValueError(f"outputs must be of {longest} tokens at most, as many as the model can.")
         sources, references = read(loaded, folder, lines)
-        contestants = our_precisions(loaded.model, loaded)
-        contestants |= their_copies(console, loaded, sources, installed, Path(exports), threads, max_tokens)
+        builders = our_ways(console, bundle, loaded.model)
+        builders |= their_copies(console, bundle, loaded, sources, installed, Path(exports), threads, max_tokens)
+        contestants = {name: processes.enter_context(Worker(build, threads)) for name, build in builders.items()}
         setting = Contest(loaded, sources, references, contestants, repeats)
+        check_greedy(console, setting, max_tokens)
         parts = list(Part) if part is None else part
         figures: dict[str, Any] = {}
         if Part.THROUGHPUT in parts:
@@ -105,7 +113,7 @@ def decode(
             figures["latency"] = latency(console, setting, Task(beam, 1, max_tokens), latency_lines)
         if Part.LANGUAGE_MODEL in parts:
             for rows in LM_BATCHES:
-                figures[f"language_model_batch_{rows}"] = language_model(console, installed, rows, repeats)
+                figures[f"language_model_batch_{rows}"] = language_model(console, installed, rows, repeats, threads)
     if json_file is not None:
         versions = {PACKAGES[name]: importlib.metadata.version(PACKAGES[name]) for name in sorted(installed)}
         settings = {"lines": len(sources), "beam": beam, "batch": batch, "threads": threads, "repeats": repeats}
@@ -127,70 +135,85 @@ def read(bundle: Bundle, folder: Path, lines: int) -> tuple[list[list[int]], lis
     return [ids[number] for number in order], [references[number] for number in order]
 
 
-def our_precisions(model: EncoderDecoder, bundle: Bundle) -> dict[str, Translate]:
-    """Our search in each precision; the first is the one that the peers' outputs are compared with."""
-    return {OURS: ours.translating(model, bundle)}
+def our_ways(console: Console, folder: Path, model: EncoderDecoder) -> dict[str, Callable[[], Translate]]:
+    """Our search in each precision that this machine has, and in the bundle's shortlist if it has one."""
+    ways: dict[str, Callable[[], Translate]] = {}
+    for precision in get_args(Precision):
+        try:
+            set_precision(model, precision)
+        except ValueError as error:
+            console.print(f"ours in {precision} is left out: {error}")
+            continue
+        ways[f"ours {precision}"] = partial(ours.load_translating, folder, precision)
+        if (folder / SHORTLIST).exists():
+            ways[f"ours {precision}, shortlist"] = partial(ours.load_translating, folder, precision, shortlist=True)
+    return ways
 
 
 def their_copies(
     console: Console,
+    folder: Path,
     bundle: Bundle,
     sources: Sequence[Sequence[int]],
     installed: set[str],
-    folder: Path,
+    exports: Path,
     threads: int,
     max_tokens: int,
-) -> dict[str, Translate]:
+) -> dict[str, Callable[[], Translate]]:
     """The peers with our weights, compared with ours in float32 on a sample of the sources.
 
     Raises:
         ValueError: for a model that they have no equal of, or if they compute anything else than ours.
     """
     assert isinstance(bundle.model, EncoderDecoder)
-    model, tokenizer, contestants = bundle.model, bundle.target_tokenizer, {}
+    model, tokenizer = bundle.model, bundle.target_tokenizer
     special = {"bos_id": tokenizer.bos_id, "eos_id": tokenizer.eos_id}
-    sample = sources[:: max(1, len(sources) // 64)]
-    greedy = Task(beam=1, batch=32, max_tokens=max_tokens)
-    outputs = ours.translating(model, bundle)(sample, greedy)
+    sample = sources[:: max(1, len(sources) // SAMPLE)]
+    outputs = ours.load_translating(folder)(sample, Task(beam=1, batch=32, max_tokens=max_tokens))
     reading = forced(model, sample, outputs, pad_id=tokenizer.pad_id, bos_id=tokenizer.bos_id)
+    ways: dict[str, Callable[[], Translate]] = {}
     checked = []
     if HUGGING_FACE in installed:
         from peers import hugging_face
 
         theirs = hugging_face.to_m2m100(model, pad_id=tokenizer.pad_id, **special)
-        contestants[HUGGING_FACE] = hugging_face.translating(theirs)
+        ways[HUGGING_FACE] = partial(hugging_face.load_translating, folder)
         checked.append((HUGGING_FACE, "logits", hugging_face.deviation(theirs, reading), LOGITS_WITHIN))
     if CTRANSLATE in installed:
-        import ctranslate2
-
         from peers import ctranslate
 
         unknown = tokenizer.pad_id if tokenizer.unk_id is None else tokenizer.unk_id
-        ctranslate.save_for_ctranslate(folder, model, unk_id=unknown, **special)
-        float32, int8 = (
-            ctranslate2.Translator(str(folder), compute_type=kind, inter_threads=1, intra_threads=threads)
-            for kind in ("float32", "int8")
-        )
-        name = f"{CTRANSLATE} float32"
-        contestants[name] = ctranslate.translating(float32)
-        contestants[f"{CTRANSLATE} int8"] = ctranslate.translating(int8)
-        difference = ctranslate.deviation(float32, reading, tokenizer.eos_id)
-        checked.append((name, "log probabilities", difference, LOG_PROBABILITIES_WITHIN))
+        ctranslate.save_for_ctranslate(exports, model, unk_id=unknown, **special)
+        for kind in ("float32", "int8"):
+            ways[f"{CTRANSLATE} {kind}"] = partial(ctranslate.load_translating, exports, kind, threads)
+        difference = ctranslate.deviation(exports, reading, tokenizer.eos_id)
+        checked.append((f"{CTRANSLATE} float32", "log probabilities", difference, LOG_PROBABILITIES_WITHIN))
     for name, what, difference, within in checked:
-        different = sum(one != other for one, other in zip(outputs, contestants[name](sample, greedy), strict=True))
-        if difference >= within or different:
+        if difference >= within:
             raise ValueError(
                 f"{name} does not compute the same: its {what} differ by up to {difference:.1e} (below {within:.0e} "
-                f"is rounding), and so do {different} of {len(outputs)} greedy outputs."
+                "is rounding)."
             )
-        console.print(f"{name}: {what} within {difference:.1e} of ours, {len(outputs)} greedy outputs equal.")
-    return contestants
+        console.print(f"{name}: {what} within {difference:.1e} of ours.")
+    return ways
+
+
+def check_greedy(console: Console, setting: Contest, max_tokens: int) -> None:
+    """Refuse a contest with a peer whose greedy outputs in float32 differ from ours."""
+    sample, greedy = setting.sources[:: max(1, len(setting.sources) // SAMPLE)], Task(1, 32, max_tokens)
+    same = [name for name in (HUGGING_FACE, f"{CTRANSLATE} float32") if name in setting.contestants]
+    if same:
+        outputs = setting.contestants[OURS](sample, greedy).outputs
+    for name in same:
+        theirs = setting.contestants[name](sample, greedy).outputs
+        if different := sum(one != other for one, other in zip(outputs, theirs, strict=True)):
+            raise ValueError(f"{name} does not search the same: {different} of {len(outputs)} greedy outputs differ.")
+        console.print(f"{name}: {len(outputs)} greedy outputs equal.")
 
 
 def throughput(console: Console, setting: Contest, task: Task, title: str, *, scored: bool) -> list[dict[str, Any]]:
     """All sentences in batches."""
-    runs = {name: lambda translate=translate: translate(setting.sources, task)
-            for name, translate in setting.contestants.items()}  # fmt: skip
+    runs = {name: partial(worker, setting.sources, task) for name, worker in setting.contestants.items()}
     timed = contest.in_turn(runs, setting.repeats)
     decoded = setting.bundle.target_tokenizer.decode_batch
     scores = None
@@ -205,30 +228,47 @@ def throughput(console: Console, setting: Contest, task: Task, title: str, *, sc
 def latency(console: Console, setting: Contest, task: Task, lines: int) -> list[dict[str, Any]]:
     """Sentences of all lengths one by one, each in a call of its own."""
     sources = setting.sources[:: max(1, len(setting.sources) // lines)][:lines]
-    runs = {name: lambda translate=translate: [translate([source], task)[0] for source in sources]
-            for name, translate in setting.contestants.items()}  # fmt: skip
+    runs = {name: partial(worker, sources, task) for name, worker in setting.contestants.items()}
     figures = contest.rows(contest.in_turn(runs, setting.repeats), ours=OURS)
     contest.show(console, f"{len(sources)} sentences one by one, beam {task.beam}", figures, peers=setting.peers)
     return figures
 
 
-def language_model(console: Console, installed: set[str], rows: int, repeats: int) -> list[dict[str, Any]]:
+def language_model(
+    console: Console, installed: set[str], rows: int, repeats: int, threads: int
+) -> list[dict[str, Any]]:
     """Greedy continuations by a model of random weights, as `configs/model/lm_tiny.yaml` describes it."""
-    torch.manual_seed(0)
-    plain = OmegaConf.to_container(OmegaConf.load(config_folder() / "model" / "lm_tiny.yaml"))
-    assert isinstance(plain, dict)
-    model = DecoderOnly(DecoderOnlyConfig.from_plain(plain), LM_VOCABULARY).eval()
-    prompts = torch.randint(LM_VOCABULARY, (rows, LM_PROMPT)).tolist()
-    contestants: dict[str, Continue] = {OURS: ours.continuing(model, eos_id=0)}
+    prompts = torch.randint(LM_VOCABULARY, (rows, LM_PROMPT), generator=torch.Generator().manual_seed(0)).tolist()
+    builders: dict[str, Callable[[], Continue]] = {OURS: our_language_model}
     if HUGGING_FACE in installed:
-        from peers import hugging_face
-
-        contestants[HUGGING_FACE] = hugging_face.continuing(hugging_face.to_gpt2(model), eos_id=0)
-    runs = {name: lambda go_on=go_on: go_on(prompts, LM_TOKENS) for name, go_on in contestants.items()}
-    timed = contest.in_turn(runs, repeats)
+        builders[HUGGING_FACE] = their_language_model
+    with ExitStack() as processes:
+        workers = {name: processes.enter_context(Worker(build, threads)) for name, build in builders.items()}
+        timed = contest.in_turn(
+            {name: partial(worker, prompts, LM_TOKENS) for name, worker in workers.items()}, repeats
+        )
     if different := [name for name, one in timed.items() if one.outputs != timed[OURS].outputs]:
         raise ValueError(f"{' and '.join(different)} continued a prompt in another way than ours.")
     figures = contest.rows(timed, ours=OURS)
     title = f"language model, batch {rows}: {LM_TOKENS} tokens after {LM_PROMPT}, greedy"
-    contest.show(console, title, figures, peers=[name for name in contestants if name != OURS])
+    contest.show(console, title, figures, peers=[name for name in builders if name != OURS])
     return figures
+
+
+def our_language_model() -> Continue:
+    """Our greedy search with a small model, the same in every process."""
+    return ours.continuing(_random_language_model(), eos_id=0)
+
+
+def their_language_model() -> Continue:
+    """Hugging Face's with the same weights."""
+    from peers import hugging_face
+
+    return hugging_face.continuing(hugging_face.to_gpt2(_random_language_model()), eos_id=0)
+
+
+def _random_language_model() -> DecoderOnly:
+    torch.manual_seed(0)
+    plain = OmegaConf.to_container(OmegaConf.load(config_folder() / "model" / "lm_tiny.yaml"))
+    assert isinstance(plain, dict)
+    return DecoderOnly(DecoderOnlyConfig.from_plain(plain), LM_VOCABULARY).eval()

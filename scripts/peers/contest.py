@@ -1,7 +1,6 @@
 """Several ways to do the same, timed in turn, and what came out of them."""
 
 import statistics
-import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -24,21 +23,26 @@ class Timed(NamedTuple):
         return statistics.median(self.seconds)
 
 
-def in_turn(runs: Mapping[str, Callable[[], Outputs]], repeats: int) -> dict[str, Timed]:
+class Answer(NamedTuple):
+    """What one run gave, and the seconds that it took."""
+
+    outputs: Outputs
+    seconds: float
+
+
+def in_turn(runs: Mapping[str, Callable[[], Answer]], repeats: int) -> dict[str, Timed]:
     """Run all, then all again: what else the machine does meanwhile hits everybody alike.
 
-    A run begins when the threads of the one before have gone to sleep: for a fifth of a second they wait for more work
-    at full speed, on cores that the next one needs.
+    One more round before them, in which everybody makes its buffers, is not counted.
     """
     timed: dict[str, Timed] = {}
-    for _ in range(repeats):
+    for number in range(repeats + 1):
         for name, run in runs.items():
-            time.sleep(0.5)
-            start = time.perf_counter()
-            outputs = run()
-            seconds = time.perf_counter() - start
-            timed.setdefault(name, Timed([], outputs)).seconds.append(seconds)
-            if outputs != timed[name].outputs:
+            answer = run()
+            timed.setdefault(name, Timed([], answer.outputs))
+            if number > 0:
+                timed[name].seconds.append(answer.seconds)
+            if answer.outputs != timed[name].outputs:
                 raise ValueError(f"{name} gave other outputs in another round, so its times are not of the same work.")
     return timed
 

@@ -56,8 +56,9 @@ def save_for_ctranslate(folder: Path, model: EncoderDecoder, *, bos_id: int, eos
     spec.save(str(folder))
 
 
-def deviation(translator: ctranslate2.Translator, forced: Forced, eos_id: int) -> float:
+def deviation(folder: Path, forced: Forced, eos_id: int) -> float:
     """Greatest difference of its log probabilities of the target tokens, the end tokens included, from ours."""
+    translator = ctranslate2.Translator(str(folder), compute_type="float32")
     targets = [row[mask].tolist()[1:] for row, mask in zip(forced.target_BT, forced.target_mask_BT, strict=True)]
     sources = [row[mask].tolist() for row, mask in zip(forced.source_BS, forced.source_mask_BS, strict=True)]
     scores = translator.score_batch(named(sources), named(targets), max_input_length=0)
@@ -70,8 +71,9 @@ def deviation(translator: ctranslate2.Translator, forced: Forced, eos_id: int) -
     return greatest
 
 
-def translating(translator: ctranslate2.Translator) -> Translate:
+def load_translating(folder: Path, kind: str, threads: int) -> Translate:
     """Its search with its own stopping rule; ids become the names of its tokens, and those ids, within microseconds."""
+    translator = ctranslate2.Translator(str(folder), compute_type=kind, inter_threads=1, intra_threads=threads)
 
     def translate(sources: Sequence[Sequence[int]], task: Task) -> list[list[int]]:
         results = translator.translate_batch(

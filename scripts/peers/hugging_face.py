@@ -4,6 +4,7 @@ Fan et al. 2020 (M2M100) is the Pre-Norm encoder-decoder there: a final norm on 
 """
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TypeVar
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from transformers import GenerationConfig, GPT2Config, GPT2LMHeadModel, M2M100Config, M2M100ForConditionalGeneration
 
 from peers.settings import LAYERS, Continue, Forced, Task, Translate, batches, check_settings, position_table
+from transformer.bundle import load_bundle
 from transformer.data.batches.collate import pad
 from transformer.models.decoder_only import DecoderOnly
 from transformer.models.encoder_decoder import EncoderDecoder
@@ -109,8 +111,18 @@ def deviation(model: M2M100ForConditionalGeneration, forced: Forced) -> float:
     return float((output.logits - forced.logits_BTV)[forced.target_mask_BT].abs().max())
 
 
+def load_translating(folder: Path) -> Translate:
+    """Their search with their own stopping rule, with the weights of a bundle."""
+    bundle = load_bundle(folder)
+    assert isinstance(bundle.model, EncoderDecoder)
+    tokenizer = bundle.target_tokenizer
+    return translating(
+        to_m2m100(bundle.model, pad_id=tokenizer.pad_id, bos_id=tokenizer.bos_id, eos_id=tokenizer.eos_id)
+    )
+
+
 def translating(model: M2M100ForConditionalGeneration) -> Translate:
-    """Their search with their own stopping rule."""
+    """The same with a model at hand."""
     pad_id, bos_id, eos_id = model.config.pad_token_id, model.config.bos_token_id, model.config.eos_token_id
 
     def translate(sources: Sequence[Sequence[int]], task: Task) -> list[list[int]]:

@@ -1,45 +1,46 @@
 """Our own search behind the same functions as the peers'."""
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import torch
 
 from peers.settings import Continue, Task, Translate, batches
-from transformer.bundle import Bundle
-from transformer.data.batches.collate import pad
+from transformer.bundle import load_bundle
 from transformer.decoding.config import BeamConfig, GreedyConfig
 from transformer.decoding.interface import Request
 from transformer.decoding.search import search
+from transformer.inference.precision import Precision, set_precision
+from transformer.inference.shortlist import Shortlist
+from transformer.inference.translation_search import search_translations
 from transformer.models.decoder_only import DecoderOnly
 from transformer.models.encoder_decoder import EncoderDecoder
-from transformer.models.stepping import ContinuationSteps, TranslationSteps
+from transformer.models.stepping import ContinuationSteps
 
 
-def translating(model: EncoderDecoder, bundle: Bundle) -> Translate:
+def load_translating(folder: Path, precision: Precision = "float32", *, shortlist: bool = False) -> Translate:
     """What :class:`~transformer.inference.translator.Translator` does between cutting texts and joining tokens.
 
     Args:
-        model: the bundle's, or the same in another precision.
-        bundle: for its tokenizers.
+        folder: of the bundle.
+        precision: of the computation.
+        shortlist: whether to search in the bundle's shortlist.
     """
-    source, target = bundle.source_tokenizer, bundle.target_tokenizer
+    bundle = load_bundle(folder)
+    assert isinstance(bundle.model, EncoderDecoder)
+    model = set_precision(bundle.model, precision)
+    chosen = Shortlist.load(folder, bundle.source_tokenizer, bundle.target_tokenizer) if shortlist else None
 
     def translate(sources: Sequence[Sequence[int]], task: Task) -> list[list[int]]:
         config: GreedyConfig | BeamConfig = GreedyConfig(name="greedy")
         if task.beam > 1:
             config = BeamConfig(name="beam", size=task.beam, normalization="average", length_penalty=1.0)
         outputs = []
-        with torch.inference_mode():
-            for batch in batches(sources, task.batch):
-                source_BS, mask_BS = pad(batch, source.pad_id)
-                best = search(
-                    TranslationSteps(model, source_BS, mask_BS, target.bos_id),
-                    config,
-                    [Request(limit=task.max_tokens, minimum=task.min_tokens)] * len(batch),
-                    eos_id=target.eos_id,
-                    suppressed=target.silent_ids,
-                )
-                outputs += [hypotheses[0].tokens for hypotheses in best]
+        for batch in batches(sources, task.batch):
+            requests = [Request(limit=task.max_tokens, minimum=task.min_tokens)] * len(batch)
+            texts = [ids[:-1] for ids in batch]  # the end token comes back inside
+            best = search_translations([model], bundle, texts, requests, config, shortlist=chosen)
+            outputs += [hypotheses[0].tokens for hypotheses in best]
         return outputs
 
     return translate

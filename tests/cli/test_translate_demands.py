@@ -11,6 +11,8 @@ from transformer.cli.translate import app
 from transformer.decoding.config import BeamConfig, SampleConfig
 from transformer.inference.alignment import align
 from transformer.inference.constraints import Constraints
+from transformer.inference.shortlist import Shortlist
+from transformer.inference.translation_table import PairSample
 from transformer.inference.translator import Translator
 
 LINES = ["ein hund", "", "zwei katzen", "wind und rad"]
@@ -208,3 +210,20 @@ def test_speed_options(ask, translator):
     finally:
         torch.set_num_threads(before)
     assert found == translator.translate(LINES, BeamConfig.from_plain(SEARCH))
+
+
+def test_a_shortlist(ask, folders, translator, run_tool):
+    result = run_tool(app, [folders[0], "--shortlist"], input=b"a\n")
+    sentence = f"{folders[0]} has no shortlist.safetensors; transformer-shortlist makes one."
+    assert (result.exit_code, result.stderr) == (2, f"error: {sentence}\n")
+    source, target = translator.bundle.source_tokenizer, translator.bundle.target_tokenizer
+    pairs = PairSample()
+    pairs.add(source.encode("ein hund"), target.encode("zr"))
+    shortlist = Shortlist.learn(pairs, source, target, per_token=1, frequent=1)
+    shortlist.save(folders[0], source, target)
+    try:
+        found = ask(LINES, "--shortlist")
+    finally:
+        (folders[0] / "shortlist.safetensors").unlink()
+    assert found == Translator(translator.bundle, shortlist=shortlist).translate(LINES)
+    assert found != ask(LINES)

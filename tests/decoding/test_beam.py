@@ -90,7 +90,8 @@ def test_a_beam_as_wide_as_the_space_finds_the_best_of_all(table_model, random_t
         ]
         width = max(map(len, expected))
         for num_best in (1, 4):
-            found = beam_search(table_model(tables), _config(width, normalization, exponent), limits=limits, num_best=num_best)  # fmt: skip
+            config = _config(width, normalization, exponent)
+            found = beam_search(table_model(tables), config, limits=limits, num_best=num_best)
             for hypotheses, best in zip(found, expected, strict=True):
                 _assert_same(hypotheses, best[:num_best])
 

@@ -41,7 +41,6 @@ def test_a_source_has_the_translations_of_its_tokens_and_what_is_always_there():
     assert small().for_source([]).tolist() == [0, 2]
     assert small().for_source([1]).tolist() == [0, 2, 3, 5]
     assert small().for_source([3, 2, 1, 3]).tolist() == [0, 2, 3, 5, 7]
-    assert small().for_source([2], also=[9, 2]).tolist() == [0, 2, 9]
 
 
 def test_with_one_vocabulary_a_source_has_its_own_tokens_too():
@@ -49,12 +48,11 @@ def test_with_one_vocabulary_a_source_has_its_own_tokens_too():
 
 
 def test_a_batch_is_the_union_and_says_what_is_whose():
-    sources, also = [[1], [3], [2]], [(), (), [9]]
-    batch = small().for_batch(sources, also)
-    assert batch.columns_C.tolist() == [0, 2, 3, 5, 7, 9]
-    for source, extra, allowed_C in zip(sources, also, batch.allowed_BC, strict=True):
-        assert batch.columns_C[allowed_C].tolist() == small().for_source(source, extra).tolist()
-    assert small().for_batch(sources).columns_C.tolist() == [0, 2, 3, 5, 7]
+    sources = [[1], [3], [2], [3, 1]]
+    batch = small().for_batch(sources)
+    assert batch.columns_C.tolist() == [0, 2, 3, 5, 7]
+    for source, allowed_C in zip(sources, batch.allowed_BC, strict=True):
+        assert batch.columns_C[allowed_C].tolist() == small().for_source(source).tolist()
 
 
 def test_the_best_translations_are_learnt(learnt, tokenizers):

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from transformer.bundle import save_bundle
 from transformer.models.config import DecoderOnlyConfig
 from transformer.models.decoder_only import DecoderOnly
 
@@ -69,6 +70,11 @@ def _forced(peers, model, count=6):
     return peers("settings").forced(model, _sources(count), targets, pad_id=0, bos_id=1)
 
 
+def _ours(peers, bundle, folder):
+    save_bundle(folder / "bundle", bundle, "card")
+    return peers("ours").load_translating(folder / "bundle")
+
+
 @SETTINGS
 def test_m2m100_has_our_logits(bundle, peers, settings):
     model = bundle(**settings).model
@@ -80,11 +86,11 @@ def test_m2m100_has_our_logits(bundle, peers, settings):
 
 
 @SETTINGS
-def test_m2m100_gives_our_greedy_outputs(bundle, peers, settings):
+def test_m2m100_gives_our_greedy_outputs(bundle, peers, settings, tmp_path):
     made = bundle(**settings)
     theirs = peers("hugging_face").to_m2m100(made.model, pad_id=0, bos_id=1, eos_id=2)
     task = peers("settings").Task(beam=1, batch=5, max_tokens=LENGTH)
-    outputs = peers("ours").translating(made.model, made)(_sources(30), task)
+    outputs = _ours(peers, made, tmp_path)(_sources(30), task)
     assert len(set(map(len, outputs))) > 1
     assert len(set(map(tuple, outputs))) > 5
     assert peers("hugging_face").translating(theirs)(_sources(30), task) == outputs
@@ -92,15 +98,14 @@ def test_m2m100_gives_our_greedy_outputs(bundle, peers, settings):
 
 @SETTINGS
 def test_ctranslate2_has_our_probabilities_and_greedy_outputs(bundle, peers, settings, tmp_path):
-    ctranslate2 = pytest.importorskip("ctranslate2")
+    pytest.importorskip("ctranslate2")
     made = bundle(**settings)
     ctranslate = peers("ctranslate")
     ctranslate.save_for_ctranslate(tmp_path, made.model, bos_id=1, eos_id=2, unk_id=3)
-    translator = ctranslate2.Translator(str(tmp_path), compute_type="float32", intra_threads=1)
-    assert ctranslate.deviation(translator, _forced(peers, made.model), eos_id=2) < 1e-4
+    assert ctranslate.deviation(tmp_path, _forced(peers, made.model), eos_id=2) < 1e-4
     task = peers("settings").Task(beam=1, batch=5, max_tokens=LENGTH)
-    outputs = peers("ours").translating(made.model, made)(_sources(30), task)
-    assert ctranslate.translating(translator)(_sources(30), task) == outputs
+    outputs = _ours(peers, made, tmp_path)(_sources(30), task)
+    assert ctranslate.load_translating(tmp_path, "float32", 1)(_sources(30), task) == outputs
 
 
 @pytest.mark.parametrize("beam", [1, 3])
@@ -109,12 +114,12 @@ def test_everybody_gives_as_many_tokens_as_asked_for(bundle, peers, beam, tmp_pa
     task = peers("settings").Task(beam=beam, batch=4, max_tokens=7, min_tokens=7)
     hugging_face = peers("hugging_face")
     everybody = [
-        peers("ours").translating(made.model, made),
+        _ours(peers, made, tmp_path),
         hugging_face.translating(hugging_face.to_m2m100(made.model, pad_id=0, bos_id=1, eos_id=2)),
     ]
-    ctranslate2 = pytest.importorskip("ctranslate2")
+    pytest.importorskip("ctranslate2")
     peers("ctranslate").save_for_ctranslate(tmp_path, made.model, bos_id=1, eos_id=2, unk_id=3)
-    everybody.append(peers("ctranslate").translating(ctranslate2.Translator(str(tmp_path), intra_threads=1)))
+    everybody.append(peers("ctranslate").load_translating(tmp_path, "float32", 1))
     for translate in everybody:
         assert [len(output) for output in translate(_sources(6), task)] == [7] * 6
 

@@ -41,7 +41,7 @@ Settings = Callable[..., dict[str, Any]]
         (
             "text",
             {"decoding": {"name": "beam", "coverage_penalty": 0.2}},
-            "`decoding.coverage_penalty` is about a source, but a language model has none; leave it out.",
+            "`coverage_penalty` is about source tokens, but a language model has no source",
         ),
         (
             "translation",

@@ -70,7 +70,7 @@ def write_in_step(outputs: Sequence[tuple[BinaryIO, Sequence[str]]]) -> None:
         with _uninterrupted():
             for stream, content in contents:
                 rest = memoryview(content)
-                if rest:
+                while rest:  # without a buffer, as PYTHONUNBUFFERED has it, a signal makes a write a short one
                     rest = rest[stream.write(rest) :]
                 stream.flush()
     except BrokenPipeError:

@@ -117,6 +117,14 @@ def translate(
     ] = None,
     device: Device = "auto",
     precision: Precision = "float32",
+    shortlist: Annotated[
+        bool,
+        typer.Option(
+            "--shortlist",
+            help="Only tokens that the bundle's shortlist has for a line, which transformer-shortlist makes: faster.",
+            rich_help_panel="Model and speed",
+        ),
+    ] = False,
     threads: Threads = None,
     max_tokens_per_batch: Annotated[
         int, typer.Option(min=1, help="Padded source tokens searched at once.", rich_help_panel="Model and speed")
@@ -168,13 +176,15 @@ def translate(
         # Imported late: torch takes seconds, and --help needs none.
         from transformer.cli.device import choose_device
         from transformer.inference.constraints import Constraints
+        from transformer.inference.shortlist import Shortlist
         from transformer.inference.translator import Translator
 
         set_up_logging()
         terms = None if glossary is None else _load_glossary(glossary)
         where = choose_device(device)
         loaded, *others = (load_for(folder, precision, where) for folder in (bundle, *(ensemble or [])))
-        translator = Translator(loaded, where, ensemble=others)
+        tokens = Shortlist.load(bundle, loaded.source_tokenizer, loaded.target_tokenizer) if shortlist else None
+        translator = Translator(loaded, where, ensemble=others, shortlist=tokens)
         decoding = search.chosen_search(translator.bundle.config.decoding, given)
         search.check_num_best(decoding, num_best or 1)
         if glossary is not None:

@@ -83,7 +83,7 @@ def beam_search(model: StepModel, config: BeamConfig, rules: Rules, *, num_best:
     logits_MV = model.start()
     rows = _start(config, rules, live)
     model_row_M = rows.example_M
-    if len(model_row_M) != len(logits_MV):
+    if not np.array_equal(model_row_M, np.arange(len(logits_MV))):
         logits_MV = logits_MV[torch.from_numpy(model_row_M).to(logits_MV.device)]
     length = 0
     while len(rows.example_M):

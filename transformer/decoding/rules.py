@@ -77,11 +77,18 @@ class Rules:
         )
 
     def forced(self, example_M: np.ndarray, states: Sequence[PhraseState]) -> list[tuple[int, np.ndarray]]:
-        """For rows that still lack required phrases: groups of tokens that bring them nearer, one of each is enough."""
+        """For rows with required phrases: groups of tokens that bring them nearer, one of each is enough.
+
+        Where all are there it is the end token: what follows could make part of a longer word of the last one.
+        """
         parts = []
         for row, (example, state) in enumerate(zip(example_M.tolist(), states, strict=True)):
             required = self.requests[example].required
-            if required is not None and not required.met_at_end(state.required):
+            if required is None:
+                continue
+            if required.met_at_end(state.required):
+                parts.append((row, np.array([self.eos_id])))
+            else:
                 parts += [(row, group) for group in required.forced(state.required)]
         return parts
 

@@ -1,6 +1,6 @@
 """The target tokens that a source may be translated with: a few hundred instead of the whole vocabulary."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Self
@@ -83,28 +83,29 @@ class Shortlist:
         always = np.union1d(most[counts[most] > 0], _spelling(target))
         return cls(always.astype(np.int64), starts, targets, source is target, target.vocab_size)
 
-    def for_source(self, source: Sequence[int], also: Iterable[int] = ()) -> np.ndarray:
+    def for_source(self, source: Sequence[int]) -> np.ndarray:
         """The target ids of one source, in ascending order.
 
         Args:
             source: its token ids; control tokens and tags make no difference.
-            also: further target ids, such as those of a forced beginning or of required phrases.
         """
-        ids = np.unique(np.asarray(source, dtype=np.int64))
-        parts = [self.targets[self.starts[i] : self.starts[i + 1]] for i in ids]
-        own = ids if self.joint else ids[:0]
-        return np.unique(np.concatenate([self.always, *parts, own, np.fromiter(also, dtype=np.int64)]))
+        return np.flatnonzero(self._allowed([source])[0])
 
-    def for_batch(
-        self, sources: Sequence[Sequence[int]], also: Sequence[Iterable[int]] | None = None
-    ) -> BatchShortlist:
-        """The shortlists of several sources; ``also`` are the further ids of each, see :meth:`for_source`."""
-        more: Sequence[Iterable[int]] = [()] * len(sources) if also is None else also
-        allowed_BV = np.zeros((len(sources), self.target_vocab_size), dtype=np.bool_)
-        for row_V, source, extra in zip(allowed_BV, sources, more, strict=True):
-            row_V[self.for_source(source, extra)] = True
+    def for_batch(self, sources: Sequence[Sequence[int]]) -> BatchShortlist:
+        """The shortlists of several sources."""
+        allowed_BV = self._allowed(sources)
         columns_C = np.flatnonzero(allowed_BV.any(0))
         return BatchShortlist(columns_C, np.ascontiguousarray(allowed_BV[:, columns_C]))
+
+    def _allowed(self, sources: Sequence[Sequence[int]]) -> np.ndarray:
+        allowed_BV = np.zeros((len(sources), self.target_vocab_size), dtype=np.bool_)
+        allowed_BV[:, self.always] = True
+        for row_V, source in zip(allowed_BV, sources, strict=True):
+            for token in set(source):
+                row_V[self.targets[self.starts[token] : self.starts[token + 1]]] = True
+            if self.joint:
+                row_V[list(source)] = True
+        return allowed_BV
 
     def save(self, folder: Path, source: Tokenizer, target: Tokenizer) -> None:
         """Write it into a bundle's folder, with what tells its tokenizers from others."""

@@ -10,8 +10,8 @@ from transformer.data.config import DataConfig
 from transformer.data.corpora.document_config import TextCorpusConfig, TextMixtureConfig
 from transformer.data.corpora.pair_config import MixtureConfig
 from transformer.data.subwords.config import BpeConfig, FileTokenizerConfig, TokenizerConfig
-from transformer.decoding.config import BeamConfig, DecodingConfig, MbrConfig
-from transformer.decoding.lengths import check_no_factors
+from transformer.decoding.config import DecodingConfig, MbrConfig
+from transformer.decoding.lengths import check_no_source
 from transformer.metrics.names import GENERATED_METRICS, TEXT_METRICS, TRANSLATION_METRICS, Direction
 from transformer.models.config import EncoderDecoderConfig, ModelConfig
 
@@ -248,11 +248,7 @@ class TrainConfig(Config):
         """Refuse searches of translation models for a language model."""
         if isinstance(self.decoding, MbrConfig):
             raise ValueError("`decoding: mbr` is for translation; a language model's continuations differ too much.")
-        check_no_factors(self.decoding)
-        if isinstance(self.decoding, BeamConfig) and self.decoding.coverage_penalty > 0:
-            raise ValueError(
-                "`decoding.coverage_penalty` is about a source, but a language model has none; leave it out."
-            )
+        check_no_source(self.decoding)
 
     def _check_monitor(self, where: str, name: str) -> None:
         metrics = TRANSLATION_METRICS if self.is_translation else TEXT_METRICS
