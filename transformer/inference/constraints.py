@@ -85,10 +85,7 @@ class ConstraintCompiler:
 
     def _new_matcher(self, alternatives: tuple[str, ...]) -> PhraseMatcher:
         if self._texts is None:
-            texts = token_bytes(self._tokenizer)
-            if self._tokenizer.unk_id is not None:
-                texts[self._tokenizer.unk_id] = None  # no way to spell anything
-            self._texts = TokenTexts(texts)
+            self._texts = TokenTexts(token_bytes(self._tokenizer))
         return PhraseMatcher(self._texts, alternatives)
 
 
