@@ -61,10 +61,9 @@ def beam_search(model: StepModel, config: BeamConfig, rules: Rules, *, num_best:
 
     Scores are log probabilities divided by a penalty that grows with length (end token included), plus a coverage
     penalty that is never positive (Wu et al. 2016, equation 14). So no continuation of a row can score above
-    ``log p / penalty(limit)``: rows that cannot reach the ``num_best`` best finished hypotheses any more are dropped,
-    and an example ends when none is left, or no place. Dropping them changes nothing, as whatever would have taken
-    their places is less probable still, and of the same length. In diverse groups and with required phrases, where
-    places do not go by probability alone, an example's rows are dropped all together.
+    ``log p / penalty(limit)``: an example ends when that brings none of its rows among the ``num_best`` best finished
+    hypotheses any more, or when no place is left. Single rows are not dropped, however hopeless they are: what got
+    their places in their stead could end, and so take a place from better rows.
 
     Args:
         model: the session; one that attends (:class:`AttendingStepModel`) if there is a coverage penalty.
@@ -113,10 +112,8 @@ def beam_search(model: StepModel, config: BeamConfig, rules: Rules, *, num_best:
             )
         _rescue(rows, parents_X, endings)
         going_on_X = (~ended_X & (limits_X > length)).nonzero()[0]
-        going_on_X = going_on_X[
-            endings.may_win(rows.example_M[parents_X[going_on_X]], extensions.total_X[going_on_X],
-                            all_or_none=constrained or config.groups > 1)
-        ]  # fmt: skip
+        may_win_X = endings.may_win(rows.example_M[parents_X[going_on_X]], extensions.total_X[going_on_X])
+        going_on_X = going_on_X[may_win_X]
         if len(going_on_X) == 0:
             break
         model_parents_X = model_row_M[parents_X] if length == 1 else parents_X
@@ -191,6 +188,8 @@ def _allocate(
     chosen = [free_X[best_of_each(extensions.take(free_X), places_NG[:, 0])]]
     for example in sorted(shared):
         own_X = (extensions.owner_X == example).nonzero()[0]
+        # Of equal totals the first one wins.
+        own_X = own_X[np.lexsort((extensions.token_X[own_X], extensions.rank_X[own_X]))]
         own = extensions.take(own_X)
         steps = zip(own.parent_X.tolist(), own.token_X.tolist(), strict=True)
         prospects = [rules.prospect(example, rows.states[parent], token) for parent, token in steps]

@@ -61,13 +61,11 @@ class Endings:
         if len(scores) >= self._num_best:
             self._bars_N[example] = scores[self._num_best - 1]
 
-    def may_win(self, example_X: np.ndarray, total_X: np.ndarray, *, all_or_none: bool) -> np.ndarray:
-        """Whether each live row, or with ``all_or_none`` any of its example's, could still be among the best."""
-        open_X: np.ndarray = total_X / self._bounds_N[example_X] > self._bars_N[example_X]
-        if all_or_none:
-            open_N = np.zeros(len(self.limits_N), dtype=bool)
-            np.logical_or.at(open_N, example_X, open_X)
-            open_X = open_N[example_X]
+    def may_win(self, example_X: np.ndarray, total_X: np.ndarray) -> np.ndarray:
+        """Whether any live row of each row's example could still be among the best."""
+        may_win_N = np.zeros(len(self.limits_N), dtype=bool)
+        np.logical_or.at(may_win_N, example_X, total_X / self._bounds_N[example_X] > self._bars_N[example_X])
+        open_X: np.ndarray = may_win_N[example_X]
         return open_X
 
     def best(self) -> list[list[Hypothesis]]:
