@@ -140,6 +140,12 @@ def test_files_of_different_lengths(folder, run_tool, tmp_path, first, second, l
     )
 
 
+def test_json_has_no_characters_that_end_a_line_elsewhere(folder, run_tool):
+    result = run_tool(app, [folder, "--output", "json"], input="a\u2028b\tb\x85a\n".encode())
+    [line] = result.stdout_bytes.decode().splitlines()
+    assert (json.loads(line)["source"], json.loads(line)["target"]) == ("a\u2028b", "b\x85a")
+
+
 @pytest.mark.parametrize("tabs", [0, 2])
 def test_a_line_without_exactly_one_tab(folder, run_tool, tmp_path, tabs):
     (tmp_path / "pairs.tsv").write_text("a\tb\n" + "\t".join("cde"[: tabs + 1]) + "\n")

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from transformer.bundle import save_bundle
+from transformer.cli.line_options import check_phrases_fit
 from transformer.cli.translate import app
 from transformer.decoding.config import BeamConfig, SampleConfig
 from transformer.inference.alignment import align
@@ -186,6 +187,12 @@ def test_a_glossary_needs_a_beam(run_tool, folders, tmp_path):
     result = run_tool(app, [folders[0], "--glossary", tmp_path / "glossary.tsv", "--beam-size", 1], input=b"a\n")
     sentence = "--glossary needs a beam search, but the search is greedy; add a --beam-size of 2 or more."
     assert (result.exit_code, result.stderr) == (2, f"error: {sentence}\n")
+    options = ["--groups", 2, "--diversity", 0.5]
+    result = run_tool(app, [folders[0], "--glossary", tmp_path / "glossary.tsv", *options], input=b"b\n")
+    sentence = "--glossary needs a beam without groups, but it has 2; add --groups 1 --diversity 0."
+    assert (result.exit_code, result.stderr) == (2, f"error: {sentence}\n")
+    with pytest.raises(ValueError, match=r"^--glossary needs a beam of 2 or more, but the bundle's has 1; add a"):
+        check_phrases_fit(BeamConfig(name="beam", size=1), "--glossary")
 
 
 def test_alignments_do_not_overwrite_what_is_to_be_translated(run_tool, folders, tmp_path):

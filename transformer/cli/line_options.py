@@ -88,6 +88,12 @@ def check_phrases_fit(decoding: DecodingConfig, option: str) -> None:
         raise ValueError(
             f"{option} needs a beam search, but the search is {decoding.name}; add a --beam-size of 2 or more."
         )
+    if decoding.size == 1:
+        raise ValueError(f"{option} needs a beam of 2 or more, but the bundle's has 1; add a --beam-size.")
+    if decoding.groups > 1:
+        raise ValueError(
+            f"{option} needs a beam without groups, but it has {decoding.groups}; add --groups 1 --diversity 0."
+        )
 
 
 def set_threads(threads: int | None) -> None:

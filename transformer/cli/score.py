@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 import typer
 
 from transformer.cli.console import one_line_errors, set_up_logging
-from transformer.cli.lines import read_lines
+from transformer.cli.lines import json_on_one_line, read_lines, write_in_step
 from transformer.decoding.config import BeamConfig, DecodingConfig
 
 if TYPE_CHECKING:
@@ -155,9 +155,7 @@ def _write(rows: Iterable[RowT], run: Callable[[list[RowT], int], Sequence[str]]
     """Write one line for each row, in order, flushed after every ``at_once``; ``run`` gets the number of the first."""
     rows, first = iter(rows), 1
     while chunk := list(islice(rows, at_once)):
-        for answer in run(chunk, first):
-            sys.stdout.buffer.write(answer.encode() + b"\n")
-        sys.stdout.buffer.flush()
+        write_in_step([(sys.stdout.buffer, run(chunk, first))])
         first += len(chunk)
 
 
@@ -172,7 +170,7 @@ def _as_json(texts: dict[str, str], score: "ForcedScore", *, perplexity: bool = 
     }
     if perplexity:  # JSON has no NaN and no infinity
         record["perplexity"] = score.perplexity if math.isfinite(score.perplexity) else None
-    return json.dumps(record, ensure_ascii=False)
+    return json_on_one_line(json.dumps(record, ensure_ascii=False))
 
 
 def main() -> None:

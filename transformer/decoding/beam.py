@@ -167,7 +167,7 @@ def _forced(ranked_MV: Tensor, rows: _Rows, rules: Rules) -> list[tuple[int, int
     if not rules.have_phrases:
         return []
     pairs = []
-    for row, group in rules.forced(rows.example_M, rows.states):
+    for row, group in rules.forced(rows.example_M, rows.states, rows.tokens_MT.shape[1]):
         logits_X = ranked_MV[row, torch.tensor(group, device=ranked_MV.device)]
         pairs.append((row, int(group[int(logits_X.argmax())])))
     return pairs

@@ -93,6 +93,13 @@ class PhraseMatcher:
         """Whether a phrase is in the text if the output ends here."""
         return self.accepted(state) or bool(self.automaton.waiting[state])
 
+    def is_in(self, text: str) -> bool:
+        """Whether a phrase is in a text, whatever tokens spell it."""
+        state = self.start
+        for byte in text.encode():
+            state = int(self.automaton.table[state, byte])
+        return self.accepted_at_end(state)
+
     def forbidden(self, state: int) -> Ids:
         """Tokens that bring a phrase into the text for good, or surely will: no token could lengthen its last word."""
         return self._forbidden(state)

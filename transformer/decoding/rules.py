@@ -76,20 +76,23 @@ class Rules:
             () if banned is None else banned.advance(state.banned, token),
         )
 
-    def forced(self, example_M: np.ndarray, states: Sequence[PhraseState]) -> list[tuple[int, np.ndarray]]:
-        """For rows with required phrases: groups of tokens that bring them nearer, one of each is enough.
+    def forced(self, example_M: np.ndarray, states: Sequence[PhraseState], length: int) -> list[tuple[int, np.ndarray]]:
+        """For rows with required phrases, ``length`` tokens long: groups of tokens that bring them nearer.
 
-        Where all are there it is the end token: what follows could make part of a longer word of the last one.
+        One of each group is enough. Where all are there it is the end token: what follows could make part of a longer
+        word of the last one. While the output is too short to end, it is what ends this word.
         """
         parts = []
         for row, (example, state) in enumerate(zip(example_M.tolist(), states, strict=True)):
             required = self.requests[example].required
             if required is None:
                 continue
-            if required.met_at_end(state.required):
-                parts.append((row, np.array([self.eos_id])))
-            else:
+            if not required.met_at_end(state.required):
                 parts += [(row, group) for group in required.forced(state.required)]
+            elif length >= self._minimums_N[example]:
+                parts.append((row, np.array([self.eos_id])))
+            elif len(lasting := required.lasting(state.required)):
+                parts.append((row, lasting))
         return parts
 
     def prospect(self, example: int, state: PhraseState, token: int) -> Prospect:

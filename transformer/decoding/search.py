@@ -30,6 +30,8 @@ def search(
         suppressed: tokens that no output contains, such as padding.
         num_best: hypotheses for each example; a beam has at most as many as its size.
     """
+    if num_best < 1:
+        raise ValueError(f"the number of best hypotheses must be at least 1, but is {num_best}.")
     rules = Rules(config, requests, eos_id=eos_id, suppressed=suppressed)
     match config:
         case GreedyConfig():

@@ -86,6 +86,16 @@ class RequiredTerms:
         """
         return self._remembered_forced(state)
 
+    def lasting(self, state: TermsState) -> Ids:
+        """Where all terms are there if the output ends: tokens after which they are there whatever follows.
+
+        None where they are already, or where the vocabulary has no such tokens.
+        """
+        for chain, part in zip(self._chains, state, strict=True):
+            if not chain.is_found(part):  # what ends its last word ends that of any other chain, too
+                return chain.nearer(part, at_end=False)
+        return _NO_IDS
+
     def _advance(self, state: TermsState, token: int) -> TermsState:
         return tuple(chain.advance(part, token) for chain, part in zip(self._chains, state, strict=True))
 

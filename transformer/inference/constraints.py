@@ -63,14 +63,14 @@ class ConstraintCompiler:
         if constraints == NO_CONSTRAINTS:
             return request
         try:
-            prefix = tuple(self._tokenizer.encode(constraints.prefix))
-            required, banned = None, None
-            if constraints.banned:
-                banned = BannedPhrases([self._matcher((phrase,)) for phrase in constraints.banned])
+            prefix = self._prefix(constraints.prefix)
+            required, banned, bans = None, None, [self._matcher((phrase,)) for phrase in constraints.banned]
+            if bans:
+                _check_prefix(constraints.prefix, prefix, bans)
+                banned = BannedPhrases(bans)
             if constraints.required:
-                required = RequiredTerms(
-                    [self._matcher(term) for term in constraints.required], ordered=constraints.ordered
-                )
+                terms = [_permitted(term, bans) for term in constraints.required]
+                required = RequiredTerms([self._matcher(term) for term in terms], ordered=constraints.ordered)
         except ValueError as error:
             raise ValueError(f"line {request.line}: {error}") from error
         need = len(prefix) + 1
@@ -83,10 +83,23 @@ class ConstraintCompiler:
             )
         return replace(request, limit=max(request.limit, need), prefix=prefix, required=required, banned=banned)
 
+    def _prefix(self, text: str) -> tuple[int, ...]:
+        """The tokens of what an output begins with."""
+        tokens = tuple(self._tokenizer.encode(text))
+        if self._tokenizer.unk_id in tokens:
+            raise ValueError(f"The vocabulary cannot spell the prefix {text!r}.")
+        return tokens
+
     def _new_matcher(self, alternatives: tuple[str, ...]) -> PhraseMatcher:
         if self._texts is None:
             self._texts = TokenTexts(token_bytes(self._tokenizer))
         return PhraseMatcher(self._texts, alternatives)
+
+
+def check_one_for_each(what: str, given: Sequence[object], texts: Sequence[str]) -> None:
+    """Refuse settings of single texts that are not as many as the texts. Raises ValueError."""
+    if len(given) != len(texts):
+        raise ValueError(f"`{what}` must be given for each of {len(texts)} texts, but are for {len(given)}.")
 
 
 def warn_of_unmet(requests: Sequence[Request], finished: Sequence[bool]) -> None:
@@ -96,3 +109,22 @@ def warn_of_unmet(requests: Sequence[Request], finished: Sequence[bool]) -> None
             log.warning(
                 "line %d: the output was cut by its length limit; required phrases may be missing.", request.line
             )
+
+
+def _check_prefix(text: str, prefix: Sequence[int], bans: Sequence[PhraseMatcher]) -> None:
+    """Refuse a prefix with a banned phrase. Raises ValueError."""
+    for ban in bans:
+        state = ban.start
+        for token in prefix:
+            if token in ban.forbidden(state):
+                raise ValueError(f"The prefix {text!r} must not have the banned phrase {ban.name}.")
+            state = ban.advance(state, token)
+
+
+def _permitted(term: tuple[str, ...], bans: Sequence[PhraseMatcher]) -> tuple[str, ...]:
+    """The alternatives that have no banned phrase: a search would try in vain to spell the others."""
+    permitted = tuple(text for text in term if not any(ban.is_in(text.strip()) for ban in bans))
+    if term and not permitted:
+        names = " or ".join(map(repr, term))
+        raise ValueError(f"The required phrase {names} must not have a banned phrase, but has one.")
+    return permitted

@@ -15,7 +15,13 @@ from transformer.decoding.rules import Rules
 from transformer.decoding.search import search
 from transformer.decoding.speculative import Drafted, speculative_search
 from transformer.inference.batching import in_batches
-from transformer.inference.constraints import NO_CONSTRAINTS, ConstraintCompiler, Constraints, warn_of_unmet
+from transformer.inference.constraints import (
+    NO_CONSTRAINTS,
+    ConstraintCompiler,
+    Constraints,
+    check_one_for_each,
+    warn_of_unmet,
+)
 from transformer.inference.mode import evaluation_mode
 from transformer.inference.output import BLANK, Output, outputs_of
 from transformer.inference.translator import check_same_tokenizers
@@ -127,6 +133,8 @@ class Generator:
         if isinstance(decoding, MbrConfig):
             raise ValueError("minimum Bayes risk is for translation; a language model's continuations differ too much.")
         check_no_source(decoding)
+        if constraints is not None:
+            check_one_for_each("constraints", constraints, prompts)
         if isinstance(decoding, BeamConfig) and self._draft is not None:
             raise ValueError("a draft model serves greedy search and sampling, but the search is a beam.")
         tokenizer, longest = self.bundle.target_tokenizer, self.model.config.max_length

@@ -25,8 +25,8 @@ def set_precision(
 ) -> ModelT:
     """A model for inference in the given precision, on the device.
 
-    ``float32`` is ``model`` itself, moved. Otherwise ``model`` stays as it is, where it is, and the copy shares with it
-    the weights that are not converted.
+    ``float32`` is ``model`` itself, moved. Otherwise ``model`` stays as it is, where it is; a copy in int8 shares with
+    it the weights that are not converted.
 
     ``bf16``: weights and activations are bfloat16, with 8 significant bits instead of 24. Norms and softmax compute in
     float32 inside, position tables stay float32, and logits come as float32. The order of a sum may depend on the shape

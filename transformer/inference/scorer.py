@@ -28,8 +28,8 @@ class ForcedScore(NamedTuple):
         tokens: the scored tokens as the vocabulary spells them, an end token included.
         token_log_probabilities: of each, given everything before it; natural logarithms.
         log_probability: their sum.
-        score: ``log_probability`` by the length normalisation of a search, as its hypotheses have it; a penalty for the
-            coverage of the source is no part of it.
+        score: ``log_probability`` by the length normalisation of a search, as its hypotheses have it; penalties for the
+            coverage of the source and for repetitions are no part of it.
     """
 
     tokens: list[str]
@@ -62,8 +62,8 @@ def score_translations(
     """One score for each pair: of the target's tokens and the end token after them, given the source.
 
     A pair's score depends on that pair alone. The models of an ensemble score together, by the mean of their
-    distributions. A blank target is a text like any other: of an empty one the end token is
-    scored. So is a blank source.
+    distributions. A blank target is a text like any other: of an empty one the end token is scored. So is a blank
+    source.
 
     Args:
         translator: the model.

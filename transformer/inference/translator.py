@@ -14,7 +14,13 @@ from transformer.decoding.config import DecodingConfig, MbrConfig, SearchConfig
 from transformer.decoding.interface import Request
 from transformer.decoding.lengths import translation_lengths
 from transformer.inference.batching import in_batches
-from transformer.inference.constraints import NO_CONSTRAINTS, ConstraintCompiler, Constraints, warn_of_unmet
+from transformer.inference.constraints import (
+    NO_CONSTRAINTS,
+    ConstraintCompiler,
+    Constraints,
+    check_one_for_each,
+    warn_of_unmet,
+)
 from transformer.inference.mbr import least_risk
 from transformer.inference.mode import evaluation_mode
 from transformer.inference.output import BLANK, Output, outputs_of
@@ -115,9 +121,9 @@ class Translator:
             ValueError: the model was not trained with a tag, or not without one; constraints cannot be met.
         """
         decoding = self.bundle.config.decoding if decoding is None else decoding
-        if constraints is not None and len(constraints) != len(texts):
-            raise ValueError(f"there must be constraints for each of {len(texts)} texts, but there are for "
-                             f"{len(constraints)}.")  # fmt: skip
+        for what, given in (("constraints", constraints), ("tags", tags)):
+            if given is not None:
+                check_one_for_each(what, given, texts)
         if isinstance(decoding, MbrConfig):
             return least_risk(self, texts, decoding, num_best=num_best, constraints=constraints, tags=tags,
                               max_tokens_per_batch=max_tokens_per_batch, first_line=first_line)  # fmt: skip

@@ -12,9 +12,9 @@ class Int8Linear(nn.Module):
 
     Each output's weights are stored as integers from -127 to 127 times one scale (symmetric, per channel). Each row of
     the input is rounded to integers with a scale of its own, from its greatest magnitude, when it comes (dynamic, per
-    token: Dettmers et al. 2022, section 2.1), so a row's result does not depend on the other rows. The product of
+    token; "vector-wise" in Dettmers et al. 2022), so a row's result does not depend on the other rows. The product of
     integers is exact; of a row with greatest magnitude A and weights whose greatest magnitude is C, the rounding moves
-    a result by at most ``(C |x|_1 + A |w|_1) / 254 + K A C / (4 * 127^2)`` for K inputs.
+    a result by at most ``C |x|_1 / 254 + A |w|_1 / (2 levels) + K A C / (508 levels)`` for K inputs.
 
     A row with an infinite or undefined input has no defined result (NaN or infinite). The layer cannot be trained.
 
@@ -112,7 +112,7 @@ def input_levels() -> int | None:
             exact = all(
                 torch.equal(torch._int_mm(greatest[:rows], weight_NK.t()), expected_MN[:rows]) for rows in (1, 5, 32)
             )
-        except RuntimeError:  # this build of torch does not multiply unsigned with signed integers
+        except (AttributeError, RuntimeError):  # this torch has no such function, or not for these types
             return None
         if exact:
             return levels
