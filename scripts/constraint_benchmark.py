@@ -1,7 +1,6 @@
 """What required terms do to translations of a test set: whether they are there, scores and speed."""
 
 import time
-from itertools import islice
 from pathlib import Path
 from typing import Annotated
 
@@ -12,8 +11,8 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from multi30k import read_side
 from transformer.cli.console import one_line_errors
-from transformer.data.corpora.files import read_lines
 from transformer.decoding.config import BeamConfig
 from transformer.inference.alignment import align
 from transformer.inference.constraints import Constraints
@@ -39,7 +38,7 @@ def constraints(
     with one_line_errors():
         torch.set_num_threads(threads)
         translator = Translator.load(bundle)
-        sources, references = (_read(folder / f"test_2016_flickr.{side}.gz", lines) for side in ("en", "de"))
+        sources, references = (read_side(folder, side, lines) for side in ("en", "de"))
         config = BeamConfig(name="beam", size=beam)
         start = time.perf_counter()
         plain = translator.translate(sources, config)
@@ -63,15 +62,6 @@ def constraints(
             scores = (f"{score.value:.2f}" for score in all_scores(outputs, references))
             table.add_row(name, f"{present} of {sum(map(len, required))}", f"{len(outputs) / taken:.1f}", *scores)
         Console(width=120).print(table)
-
-
-def _read(path: Path, lines: int) -> list[str]:
-    texts = []
-    for line in islice(read_lines(path), lines):
-        if isinstance(line, ValueError):
-            raise line
-        texts.append(line)
-    return texts
 
 
 def _glossaries(

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from enum import StrEnum
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Annotated, Any, NamedTuple, get_args
@@ -17,14 +16,14 @@ import typer
 from omegaconf import OmegaConf
 from rich.console import Console
 
+from multi30k import read_side
 from peers import contest, ours
 from peers.settings import Continue, Task, Translate, forced
 from peers.worker import Worker
 from transformer.bundle import Bundle, load_bundle
 from transformer.cli.compose import config_folder
 from transformer.cli.console import one_line_errors
-from transformer.data.corpora.files import read_lines
-from transformer.inference.precision import Precision, set_precision
+from transformer.inference.precision import Precision, model_bytes, set_precision
 from transformer.inference.shortlist import SHORTLIST
 from transformer.metrics.text import bleu
 from transformer.models.config import DecoderOnlyConfig
@@ -42,7 +41,7 @@ class Part(StrEnum):
     """What is measured."""
 
     THROUGHPUT = "throughput"
-    FORCED = "forced"
+    EQUAL_LENGTH = "equal-length"
     LATENCY = "latency"
     LANGUAGE_MODEL = "language-model"
 
@@ -70,8 +69,10 @@ def decode(
     batch: Annotated[int, typer.Option(min=1, help="Sentences at once, of like lengths.")] = 64,
     threads: Annotated[int, typer.Option(min=1, help="Of everybody.")] = 2,
     repeats: Annotated[int, typer.Option(min=1, help="Rounds; all take their turn in each.")] = 3,
-    max_tokens: Annotated[int, typer.Option(min=1, help="Of an output at most.")] = 100,
-    forced_length: Annotated[int, typer.Option(min=1, help="Tokens of every output in the part `forced`.")] = 20,
+    max_tokens: Annotated[
+        int | None, typer.Option(min=1, help="Of an output at most.", show_default="20 and 2 for each source token")
+    ] = None,
+    equal_length: Annotated[int, typer.Option(min=1, help="Tokens of every output in the part `equal-length`.")] = 20,
     latency_lines: Annotated[int, typer.Option(min=1, help="Sentences one by one in the part `latency`.")] = 100,
     part: Annotated[list[Part] | None, typer.Option(help="May be repeated.", show_default="all")] = None,
     peers: Annotated[bool, typer.Option(help="Hugging Face and CTranslate2 too, where installed.")] = True,
@@ -92,7 +93,7 @@ def decode(
         if not isinstance(loaded.model, EncoderDecoder):
             raise ValueError(f"{bundle} must hold a translation model, but holds a language model.")
         longest = loaded.model.config.max_length
-        if max(max_tokens, forced_length) > longest:
+        if max(max_tokens or 1, equal_length) > longest:
             raise ValueError(f"outputs must be of {longest} tokens at most, as many as the model can.")
         sources, references = read(loaded, folder, lines)
         builders = our_ways(console, bundle, loaded.model)
@@ -102,13 +103,14 @@ def decode(
         check_greedy(console, setting, max_tokens)
         parts = list(Part) if part is None else part
         figures: dict[str, Any] = {}
+        title = f"{len(sources)} sentences, beam {beam}, batches of {batch}"
         if Part.THROUGHPUT in parts:
             task = Task(beam, batch, max_tokens)
-            figures["throughput"] = throughput(console, setting, task, "beam {beam}, batches of {batch}", scored=True)
-        if Part.FORCED in parts:
-            task = Task(beam, batch, forced_length, forced_length)
-            title = f"beam {{beam}}, batches of {{batch}}, every output of {forced_length} tokens"
-            figures["forced"] = throughput(console, setting, task, title, scored=False)
+            figures["throughput"] = throughput(console, setting, task, title, scored=True)
+        if Part.EQUAL_LENGTH in parts:
+            task = Task(beam, batch, equal_length, equal_length)
+            equal_title = f"{title}, every output of {equal_length} tokens"
+            figures["equal_length"] = throughput(console, setting, task, equal_title, scored=False)
         if Part.LATENCY in parts:
             figures["latency"] = latency(console, setting, Task(beam, 1, max_tokens), latency_lines)
         if Part.LANGUAGE_MODEL in parts:
@@ -123,14 +125,8 @@ def decode(
 
 def read(bundle: Bundle, folder: Path, lines: int) -> tuple[list[list[int]], list[str]]:
     """Source ids with end tokens, sorted by length, and the references in the same order."""
-    texts: dict[str, list[str]] = {"en": [], "de": []}
-    for side, taken in texts.items():
-        for line in islice(read_lines(folder / f"test_2016_flickr.{side}.gz"), lines):
-            if isinstance(line, ValueError):
-                raise line
-            taken.append(line)
-    tokenizer, references = bundle.source_tokenizer, texts["de"]
-    ids = [[*line, tokenizer.eos_id] for line in tokenizer.encode_batch(texts["en"])]
+    tokenizer, references = bundle.source_tokenizer, read_side(folder, "de", lines)
+    ids = [[*line, tokenizer.eos_id] for line in tokenizer.encode_batch(read_side(folder, "en", lines))]
     order = sorted(range(len(ids)), key=lambda number: len(ids[number]))
     return [ids[number] for number in order], [references[number] for number in order]
 
@@ -140,10 +136,11 @@ def our_ways(console: Console, folder: Path, model: EncoderDecoder) -> dict[str,
     ways: dict[str, Callable[[], Translate]] = {}
     for precision in get_args(Precision):
         try:
-            set_precision(model, precision)
+            size = model_bytes(set_precision(model, precision))
         except ValueError as error:
             console.print(f"ours in {precision} is left out: {error}")
             continue
+        console.print(f"ours {precision}: {size / 1e6:.1f} MB of weights")
         ways[f"ours {precision}"] = partial(ours.load_translating, folder, precision)
         if (folder / SHORTLIST).exists():
             ways[f"ours {precision}, shortlist"] = partial(ours.load_translating, folder, precision, shortlist=True)
@@ -158,7 +155,7 @@ def their_copies(
     installed: set[str],
     exports: Path,
     threads: int,
-    max_tokens: int,
+    max_tokens: int | None,
 ) -> dict[str, Callable[[], Translate]]:
     """The peers with our weights, compared with ours in float32 on a sample of the sources.
 
@@ -198,7 +195,7 @@ def their_copies(
     return ways
 
 
-def check_greedy(console: Console, setting: Contest, max_tokens: int) -> None:
+def check_greedy(console: Console, setting: Contest, max_tokens: int | None) -> None:
     """Refuse a contest with a peer whose greedy outputs in float32 differ from ours."""
     sample, greedy = setting.sources[:: max(1, len(setting.sources) // SAMPLE)], Task(1, 32, max_tokens)
     same = [name for name in (HUGGING_FACE, f"{CTRANSLATE} float32") if name in setting.contestants]
@@ -220,7 +217,6 @@ def throughput(console: Console, setting: Contest, task: Task, title: str, *, sc
     if scored:
         scores = {name: bleu(decoded(one.outputs), setting.references).value for name, one in timed.items()}
     figures = contest.rows(timed, ours=OURS, bleu=scores)
-    title = f"{len(setting.sources)} sentences, {title.format(beam=task.beam, batch=task.batch)}"
     contest.show(console, title, figures, peers=setting.peers)
     return figures
 

@@ -74,7 +74,7 @@ def peaks_of(variant: Variant, source_tokens: int, beam: int, new_tokens: int) -
     """Bytes at the peaks of a fresh process: while it encodes, and after that, when it does what the variant says."""
     arguments = [variant, *map(str, (source_tokens, beam, new_tokens))]
     command = [sys.executable, __file__, *arguments]
-    during, after = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
+    during, after = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.split()
     return int(during), int(after)
 
 

@@ -4,12 +4,16 @@ import gzip
 import importlib.util
 import json
 import os
+import re
+import subprocess
 import sys
 import time
 from importlib import import_module
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from transformer.bundle import save_bundle
@@ -70,17 +74,23 @@ def decode(tiny_bundle, corpus, tmp_path, monkeypatch):
 
 
 def test_ours_alone(decode):
-    status, output, written = decode("--no-peers", "--forced-length", "4", "--latency-lines", "2", "--threads", "1")
+    status, output, written = decode("--no-peers", "--equal-length", "4", "--latency-lines", "2", "--threads", "1")
     assert status == 0, output
     figures = written["figures"]
-    assert list(figures) == ["throughput", "forced", "latency", "language_model_batch_1", "language_model_batch_16"]
+    assert list(figures) == [
+        "throughput",
+        "equal_length",
+        "latency",
+        "language_model_batch_1",
+        "language_model_batch_16",
+    ]
     for part in figures.values():
         assert part[0]["name"] == "ours float32"
         assert part[0]["identical"] == 1
         assert {row["name"] for row in part} <= {"ours float32", "ours bf16", "ours int8"}  # as the machine can
         assert all(0 < row["seconds_min"] <= row["seconds"] <= row["seconds_max"] for row in part)
-    forced, latency = figures["forced"][0], figures["latency"][0]
-    assert forced["tokens_per_second"] == pytest.approx(4 * forced["sentences_per_second"])  # all have four tokens
+    equal, latency = figures["equal_length"][0], figures["latency"][0]
+    assert equal["tokens_per_second"] == pytest.approx(4 * equal["sentences_per_second"])  # all have four tokens
     assert latency["sentences_per_second"] * latency["seconds"] == pytest.approx(2)
     assert "4 sentences, beam 2, batches of 64, every output of 4 tokens" in output
     assert written["settings"] == {"lines": 4, "beam": 2, "batch": 64, "threads": 1, "repeats": 2}
@@ -100,6 +110,16 @@ def test_peers_that_are_not_installed_are_left_out(decode, monkeypatch):
     assert all(row["name"].startswith("ours ") for row in written["figures"]["latency"])
 
 
+def test_the_weights_of_each_precision_are_told(tiny_bundle, tmp_path):
+    bundle, console = tiny_bundle("encoder_decoder", d_model=64, d_ff=4096), Console(file=StringIO())
+    save_bundle(tmp_path, bundle, "card")
+    import_module("decode_benchmark").our_ways(console, tmp_path, bundle.model)
+    sizes = dict(re.findall(r"ours (\w+): (\d+\.\d) MB of weights", console.file.getvalue()))
+    stored = sum(file.stat().st_size for file in tmp_path.glob("*.safetensors")) / 1e6
+    assert float(sizes["float32"]) == pytest.approx(stored, rel=0.05)
+    assert all(float(size) < 0.6 * stored for name, size in sizes.items() if name != "float32")
+
+
 def test_sources_are_sorted_with_their_references(tiny_bundle, corpus):
     sources, references = import_module("decode_benchmark").read(tiny_bundle("encoder_decoder"), corpus, 3)
     assert [len(source) for source in sources] == [6, 11, 17]  # characters and the end token
@@ -109,7 +129,7 @@ def test_sources_are_sorted_with_their_references(tiny_bundle, corpus):
 @pytest.mark.parametrize(
     ("arguments", "settings", "words"),
     [
-        (["--forced-length", "33"], {}, "error: outputs must be of 32 tokens at most, as many as the model can."),
+        (["--equal-length", "33"], {}, "error: outputs must be of 32 tokens at most, as many as the model can."),
         ([], {"name": "decoder_only"}, "must hold a translation model, but holds a language model."),
     ],
 )
@@ -163,6 +183,15 @@ def test_a_contest_goes_in_turn_and_wants_the_same_outputs_in_every_round():
     assert timed["other"].outputs == [[2]]
     with pytest.raises(ValueError, match="changing gave other outputs in another round"):
         contest.in_turn({"changing": changing}, 2)
+
+
+def test_errors_of_a_measuring_process_are_shown(tmp_path, monkeypatch, capfd):
+    memory, script = import_module("decode_memory"), tmp_path / "script.py"
+    script.write_text("import sys\nsys.exit('no memory is left')\n", encoding="utf-8")
+    monkeypatch.setattr(memory, "__file__", str(script))
+    with pytest.raises(subprocess.CalledProcessError):
+        memory.peaks_of(memory.Variant.NOTHING, 10, 1, 10)
+    assert "no memory is left" in capfd.readouterr().err
 
 
 @pytest.mark.slow

@@ -82,7 +82,7 @@ def load_translating(folder: Path, kind: str, threads: int) -> Translate:
             length_penalty=1.0,
             max_batch_size=task.batch,
             max_input_length=0,  # nothing is cut
-            max_decoding_length=task.max_tokens,
+            max_decoding_length=task.limit(sources),
             min_decoding_length=task.min_tokens,
         )
         return [[int(token) for token in result.hypotheses[0]] for result in results]

@@ -126,20 +126,20 @@ def translating(model: M2M100ForConditionalGeneration) -> Translate:
     pad_id, bos_id, eos_id = model.config.pad_token_id, model.config.bos_token_id, model.config.eos_token_id
 
     def translate(sources: Sequence[Sequence[int]], task: Task) -> list[list[int]]:
-        settings = GenerationConfig(
-            num_beams=task.beam,
-            do_sample=False,
-            length_penalty=1.0,
-            max_new_tokens=task.max_tokens,
-            min_new_tokens=task.min_tokens,
-            pad_token_id=pad_id,
-            bos_token_id=bos_id,
-            eos_token_id=eos_id,
-            decoder_start_token_id=bos_id,
-        )
         outputs = []
         with torch.inference_mode():
             for batch in batches(sources, task.batch):
+                settings = GenerationConfig(
+                    num_beams=task.beam,
+                    do_sample=False,
+                    length_penalty=1.0,
+                    max_new_tokens=task.limit(batch),
+                    min_new_tokens=task.min_tokens,
+                    pad_token_id=pad_id,
+                    bos_token_id=bos_id,
+                    eos_token_id=eos_id,
+                    decoder_start_token_id=bos_id,
+                )
                 source_BS, mask_BS = pad(batch, pad_id)
                 rows = model.generate(source_BS, attention_mask=mask_BS.long(), generation_config=settings).tolist()
                 outputs += [[token for token in row if token not in (pad_id, bos_id, eos_id)] for row in rows]

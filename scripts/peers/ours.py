@@ -37,7 +37,7 @@ def load_translating(folder: Path, precision: Precision = "float32", *, shortlis
             config = BeamConfig(name="beam", size=task.beam, normalization="average", length_penalty=1.0)
         outputs = []
         for batch in batches(sources, task.batch):
-            requests = [Request(limit=task.max_tokens, minimum=task.min_tokens)] * len(batch)
+            requests = [Request(limit=task.limit([ids]), minimum=task.min_tokens) for ids in batch]
             texts = [ids[:-1] for ids in batch]  # the end token comes back inside
             best = search_translations([model], bundle, texts, requests, config, shortlist=chosen)
             outputs += [hypotheses[0].tokens for hypotheses in best]

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from transformer.data.batches.collate import pad
+from transformer.decoding.lengths import EXTRA_TOKENS, TOKENS_PER_SOURCE_TOKEN
 from transformer.models.encoder_decoder import EncoderDecoder
 from transformer.nn.config import StackConfig
 from transformer.nn.positions import LearnedPosition, PositionEncoding, SinusoidalPosition
@@ -28,14 +29,21 @@ class Task(NamedTuple):
     Attributes:
         beam: beginnings kept; 1 is greedy search.
         batch: sentences searched at once.
-        max_tokens: of an output, the end token included.
+        max_tokens: of an output, the end token included; None: 20 and 2 for each source token, which only we can say
+            of each source: the peers get the limit of the longest in the batch or call.
         min_tokens: of an output, the end token not included.
     """
 
     beam: int
     batch: int
-    max_tokens: int
+    max_tokens: int | None
     min_tokens: int = 0
+
+    def limit(self, sources: Sequence[Sequence[int]]) -> int:
+        """Tokens of an output at most, for the longest of some sources."""
+        if self.max_tokens is not None:
+            return self.max_tokens
+        return EXTRA_TOKENS + TOKENS_PER_SOURCE_TOKEN * max(map(len, sources))
 
 
 Translate = Callable[[Sequence[Sequence[int]], Task], list[list[int]]]

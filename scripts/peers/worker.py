@@ -12,7 +12,7 @@ import torch
 from peers.contest import Answer, Outputs
 
 Run = Callable[..., Outputs]
-SETTLED = 0.4  # seconds: threads that wait for more work spin for a fifth of a second before they sleep
+SETTLED = 0.4  # seconds: threads that have run out of work keep a core busy for a while before they sleep
 
 
 class Worker:

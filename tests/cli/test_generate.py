@@ -4,6 +4,7 @@ import json
 import os
 
 import pytest
+from typer.testing import CliRunner
 
 from transformer.bundle import save_bundle
 from transformer.cli.generate import app
@@ -180,6 +181,30 @@ def test_a_blank_line_stays_blank(folder, run_tool):
     assert result.exit_code == 0
     first, blank, third, rest = result.stdout_bytes.split(b"\n")
     assert (first[:1], blank, third[:1], rest) == (b"a", b"", b"b", b"")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ([], "a beam search, but the search is sample; add a --beam-size of 2 or more."),
+        (["--beam-size", 1], "a beam search, but the search is greedy; add a --beam-size of 2 or more."),
+        (
+            ["--beam-size", 2, "--groups", 2, "--diversity", 1],
+            "a beam without groups, but it has 2; add --groups 1 --diversity 0.",
+        ),
+    ],
+)
+def test_a_search_that_cannot_see_to_required_phrases_names_the_line(folder, run_tool, options, message):
+    lines = b'{"text": "a", "required": []}\n{"text": "b", "required": ["a"]}\n'
+    result = run_tool(app, [folder, "--input", "json", *options], input=lines)
+    sentence = f"error: line 2: 'required' needs {message}\n"
+    assert (result.exit_code, result.stdout_bytes, result.stderr) == (2, b"", sentence)
+
+
+def test_help_says_what_a_draft_does_to_the_draws():
+    told = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "300", "TERM": "dumb"})
+    [line] = [line for line in told.stdout.splitlines() if "--seed" in line]
+    assert "With --draft they are others than without." in line
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from transformer.cli.lines import json_on_one_line, on_one_line, read_lines, read_windows, with_escapes, write_in_step
+from transformer.cli.lines import (
+    json_on_one_line,
+    on_one_line,
+    read_lines,
+    read_side_by_side,
+    read_windows,
+    with_escapes,
+    write_in_step,
+)
 
 
 class _Stream:
@@ -109,6 +117,22 @@ def test_windows_of_files(tmp_path, at_once, packed):
     (tmp_path / name).write_bytes(gzip.compress(b"c\nd\ne") if packed else b"c\nd\ne")
     windows = list(read_windows([tmp_path / "a", tmp_path / name], at_once))
     assert windows == [list("abcde")[start : start + at_once] for start in range(0, 5, at_once)]
+
+
+def test_two_files_side_by_side(tmp_path):
+    one, other = tmp_path / "one.gz", tmp_path / "other"
+    one.write_bytes(gzip.compress(b"a\n\nc"))
+    other.write_bytes(b"x\ny\n\n")
+    assert list(read_side_by_side(one, other)) == [("a", "x"), ("", "y"), ("c", "")]
+    other.write_bytes(b"x\ny\n")
+    for first, second in ((one, other), (other, one)):
+        pairs = read_side_by_side(first, second)
+        assert len([next(pairs), next(pairs)]) == 2
+        with pytest.raises(ValueError) as refused:  # noqa: PT011
+            next(pairs)
+        assert str(refused.value) == (
+            f"both files must have the same number of lines, but {str(other)!r} has 2 and {str(one)!r} has more."
+        )
 
 
 @pytest.fixture

@@ -126,8 +126,8 @@ def test_no_input_no_output(folder, text_folder, run_tool):
         assert (result.exit_code, result.stdout_bytes, result.stderr) == (0, b"", "")
 
 
-@pytest.mark.parametrize(("first", "second", "line"), [(3, 5, 4), (5, 3, 4), (0, 1, 1)])
-def test_files_of_different_lengths(folder, run_tool, tmp_path, first, second, line):
+@pytest.mark.parametrize(("first", "second"), [(3, 5), (5, 3), (0, 1)])
+def test_files_of_different_lengths(folder, run_tool, tmp_path, first, second):
     paths = [tmp_path / "source", tmp_path / "target"]
     for path, count in zip(paths, (first, second), strict=True):
         path.write_text("a\n" * count)
@@ -135,8 +135,8 @@ def test_files_of_different_lengths(folder, run_tool, tmp_path, first, second, l
     result = run_tool(app, [folder, *paths, "--lines-at-once", 2])
     assert result.exit_code == 2
     assert result.stderr == (
-        f"error: sources and targets must have equally many lines, but {str(shorter)!r} ends before line {line} and "
-        f"{str(longer)!r} does not.\n"
+        f"error: both files must have the same number of lines, but {str(shorter)!r} has {min(first, second)} and "
+        f"{str(longer)!r} has more.\n"
     )
 
 
@@ -215,6 +215,10 @@ def test_texts_by_a_language_model(text_folder, run_tool, tmp_path):
         ("pairs", ["--no-normalize", "--length-penalty", 1], "--length-penalty has no effect with --no-normalize"),
         ("texts", ["--length-penalty", 1], "--length-penalty has no effect for a language model"),
         ("texts", ["--tag", "<2de>"], "--tag has no effect for a language model"),
+        ("texts", ["--ensemble", "other"], "--ensemble has no effect for a language model"),
+        ("pairs", ["--ensemble", "missing"], "missing is not a bundle: it has no config.json."),
+        ("pairs", ["--threads", 0], "--threads"),
+        ("pairs", ["--precision", "fp8"], "--precision"),
         ("pairs", ["a", "b", "c"], "one file or two (sources and targets), but 3 are given"),
         ("pairs", ["missing.txt"], "The file 'missing.txt' does not exist"),
         ("pairs", ["--length-penalty", -1], "--length-penalty"),

@@ -5,7 +5,7 @@ import inspect
 import pytest
 
 from transformer.cli import generate, translate
-from transformer.cli.search_options import check_num_best, chosen_search
+from transformer.cli.search_options import check_num_best, chosen_search, given_options
 from transformer.decoding.config import BeamConfig, GreedyConfig, MbrConfig, SampleConfig
 
 GREEDY = GreedyConfig(name="greedy", max_new_tokens=9)
@@ -125,3 +125,4 @@ def test_every_setting_has_an_option():
     assert options <= inspect.signature(translate.translate).parameters.keys()
     for_sources = {"coverage_penalty", "min_length_factor", "max_length_factor", "mbr", "mbr_utility"}
     assert options - for_sources <= inspect.signature(generate.generate).parameters.keys()
+    assert given_options(dict.fromkeys(options | {"sample", "files", "prefix"})).keys() == options | {"sample"}

@@ -78,7 +78,8 @@ def test_files_of_different_lengths_are_refused(bundle, files, tmp_path, shorter
     both = (short, files[1]) if shorter == "source" else (files[0], short)
     other = files[1] if shorter == "source" else files[0]
     result = run(bundle, *both)
-    expected = f"error: both files must have the same number of lines, but {short} has 2 and {other} has more.\n"
+    expected = f"error: both files must have the same number of lines, but {str(short)!r} has 2 and "
+    expected += f"{str(other)!r} has more.\n"
     assert (result.exit_code, result.stderr) == (2, expected)
     assert not (bundle / SHORTLIST).exists()
 

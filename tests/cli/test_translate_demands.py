@@ -2,9 +2,7 @@
 
 import json
 import math
-from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 
@@ -14,8 +12,6 @@ from transformer.cli.translate import app
 from transformer.decoding.config import BeamConfig, SampleConfig
 from transformer.inference.alignment import align
 from transformer.inference.constraints import Constraints
-from transformer.inference.shortlist import Shortlist
-from transformer.inference.translation_table import PairSample
 from transformer.inference.translator import Translator
 
 LINES = ["ein hund", "", "zwei katzen", "wind und rad"]
@@ -173,13 +169,28 @@ def test_what_a_line_cannot_have_names_it(run_tool, folders):
     for lines, options, message in (
         (b'{"text": "a"}\n{"txt": "a"}\n', [], "line 2: 'text' must be given, but is missing."),
         (b'{"text": "a", "required": [""]}\n', [], "line 1: "),
-        (b'{"text": "a", "required": ["a"]}\n', ["--sample"], "required phrases need a beam"),
         (b'{"text": "a", "tag": "<2de>"}\n', [], "sources must be tagged as in training (without a tag)"),
     ):
         result = run_tool(app, [folders[0], "--input", "json", *options], input=lines)
         assert (result.exit_code, result.stdout_bytes) == (2, b"")
         assert message in result.stderr
         assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--beam-size", 1], "a beam search, but the search is greedy; add a --beam-size of 2 or more."),
+        (["--sample"], "a beam search, but the search is sample; add a --beam-size of 2 or more."),
+        (["--mbr", 2], "a beam search, but the search is mbr; add a --beam-size of 2 or more."),
+        (["--groups", 2, "--diversity", 1], "a beam without groups, but it has 2; add --groups 1 --diversity 0."),
+    ],
+)
+def test_a_search_that_cannot_see_to_required_phrases_names_the_line(run_tool, folders, options, message):
+    lines = b'{"text": "a", "required": []}\n{"text": "b"}\n{"text": "c", "required": ["a"]}\n'
+    result = run_tool(app, [folders[0], "--input", "json", *options], input=lines)
+    sentence = f"error: line 3: 'required' needs {message}\n"
+    assert (result.exit_code, result.stdout_bytes, result.stderr) == (2, b"", sentence)
 
 
 def test_a_glossary_needs_a_beam(run_tool, folders, tmp_path):
@@ -202,6 +213,29 @@ def test_alignments_do_not_overwrite_what_is_to_be_translated(run_tool, folders,
         assert (result.exit_code, result.stdout_bytes) == (2, b"")
         assert message in result.stderr
     assert (tmp_path / "lines").read_text() == "a\n"
+    result = run_tool(app, [folders[0], tmp_path / "missing", "--alignments", tmp_path / "lines"])
+    sentence = f"error: The file {str(tmp_path / 'missing')!r} does not exist.\n"
+    assert (result.exit_code, result.stderr) == (2, sentence)
+    (tmp_path / "phrases").write_text("a\tb\n")
+    (tmp_path / "same").symlink_to(tmp_path / "phrases")
+    for option in ("--glossary", "--banned"):
+        options = [option, tmp_path / "phrases", "--alignments", tmp_path / "same"]
+        result = run_tool(app, [folders[0], *options], input=b"a\n")
+        sentence = f"error: --alignments {tmp_path / 'same'} is the file of {option}; name another.\n"
+        assert (result.exit_code, result.stdout_bytes, result.stderr) == (2, b"", sentence)
+        assert (tmp_path / "phrases").read_text() == "a\tb\n"
+
+
+def test_alignments_of_several_outputs_warn_once(run_tool, folders):
+    lines = b"ein\nhund\tein\n\n" + b"d" * 30 + b"\n"
+    options = ["--nbest", 3, "--output", "json", "--attention", "--lines-at-once", 2]
+    result = run_tool(app, [folders[0], *options], input=lines)
+    assert result.stderr.splitlines() == [
+        "warning: line 2 reads 'hund<unk>ein' to the model; words are numbered as there.",
+        "warning: line 4 has 30 tokens and is cut to the model's 23.",
+        "warning: line 4 has 30 source tokens, of which the first 23 are aligned.",
+    ]
+    assert [len(json.loads(line)["nbest"]) for line in result.stdout_bytes.splitlines()] == [3, 3, 1, 3]
 
 
 def test_ensembles(ask, folders):
@@ -219,22 +253,3 @@ def test_speed_options(ask, translator):
     finally:
         torch.set_num_threads(before)
     assert found == translator.translate(LINES, BeamConfig.from_plain(SEARCH))
-
-
-def test_a_shortlist(ask, folders, translator, run_tool):
-    result = run_tool(app, [folders[0], "--shortlist"], input=b"a\n")
-    sentence = f"{folders[0]} has no shortlist.safetensors; transformer-shortlist makes one."
-    assert (result.exit_code, result.stderr) == (2, f"error: {sentence}\n")
-    source, target = translator.bundle.source_tokenizer, translator.bundle.target_tokenizer
-    pairs = PairSample()
-    pairs.add(source.encode("ein hund"), target.encode("zr"))
-    learnt = Shortlist.learn(pairs, source, target, per_token=1, frequent=1)
-    # Single letters are always on the list; here they would be all that there are.
-    shortlist = replace(learnt, always=np.array(target.control_ids))
-    shortlist.save(folders[0], source, target)
-    try:
-        found = ask(LINES, "--shortlist")
-    finally:
-        (folders[0] / "shortlist.safetensors").unlink()
-    assert found == Translator(translator.bundle, shortlist=shortlist).translate(LINES)
-    assert found != ask(LINES)

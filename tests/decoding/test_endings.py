@@ -82,6 +82,13 @@ def test_patience_keeps_the_places_of_the_first_endings(patience, places):
     assert seen == places
 
 
+def test_patience_counts_endings_without_the_rounding_of_floats():
+    endings = _endings(9, size=25, patience=1.12)  # 28, while the product of floats is a little above
+    for number in range(27):
+        _add(endings, [number + 1, 0], -1.0)
+    assert endings.places().tolist() == [[1]]
+
+
 def test_a_row_may_win_as_long_as_the_longest_output_could_beat_the_bar():
     """With an end after 2 tokens at -1.5 the score to beat is -0.75: of 6 tokens that is a total of -4.5."""
     endings = _endings(6)

@@ -10,7 +10,9 @@ from transformer.decoding.ensemble import EnsembleSteps
 
 def test_its_probabilities_are_the_mean_of_all(table_model):
     sure, unsure, other = [0.9, 0.1, 0.0], [0.3, 0.3, 0.4], [0.2, 0.5, 0.3]
-    ensemble = EnsembleSteps([table_model([lambda text, shares=shares: shares] * 2) for shares in (sure, unsure, other)])
+    ensemble = EnsembleSteps(
+        [table_model([lambda text, shares=shares: shares] * 2) for shares in (sure, unsure, other)]
+    )
     mean = [1.4 / 3, 0.9 / 3, 0.7 / 3]
     for logits_MV in (ensemble.start(), ensemble.step(torch.tensor([1, 1, 2]), torch.tensor([0, 1, 1]))):
         for row in logits_MV.exp().tolist():

@@ -15,6 +15,7 @@ from transformer.decoding.lengths import check_no_source, continuation_lengths, 
         ({"max_new_tokens": 7}, 12, 1000, (0, 7)),
         ({"max_new_tokens": 0}, 12, 1000, (0, 0)),
         ({"max_length_factor": 1.5}, 5, 1000, (0, 8)),  # 7.5
+        ({"max_length_factor": 1.12}, 25, 1000, (0, 28)),  # not 29: the product of floats is above 28
         ({"max_length_factor": 1.5, "max_new_tokens": 6}, 5, 1000, (0, 6)),
         ({"min_new_tokens": 4}, 5, 1000, (4, 30)),
         ({"min_new_tokens": 100}, 5, 1000, (100, 101)),  # room for the end token
@@ -22,6 +23,7 @@ from transformer.decoding.lengths import check_no_source, continuation_lengths, 
         ({"min_new_tokens": 9, "max_new_tokens": 9}, 5, 1000, (9, 9)),
         ({"min_length_factor": 0.5}, 5, 1000, (3, 30)),
         ({"min_length_factor": 2.0, "max_length_factor": 2.0}, 5, 1000, (10, 11)),
+        ({"min_length_factor": 1.12}, 25, 1000, (28, 70)),
         ({"min_length_factor": 0.5, "min_new_tokens": 4}, 5, 1000, (4, 30)),
     ],
 )

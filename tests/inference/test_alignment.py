@@ -172,21 +172,39 @@ def test_targets_may_be_token_ids(diagonal_translator):
 def test_an_over_long_source_is_cut_and_said_so(diagonal_translator, caplog):
     source = "ab " * 8
     with caplog.at_level(logging.WARNING):
-        [alignment] = align(diagonal_translator(), [source], ["x" * 24], first_line=5)  # 24: as long as the model
+        [alignment] = align(diagonal_translator(), [source], ["x" * 24], lines=[5])  # 24: as long as the model
     assert caplog.messages == ["line 5 has 24 source tokens, of which the first 23 are aligned."]
     assert alignment.source_tokens == [*source[:23], "</s>"]
     assert len(alignment.weights) == 24
     with pytest.raises(ValueError, match=r"^line 8: the target must have at most the model's 24 tokens, but has 25\.$"):
-        align(diagonal_translator(), ["a", "a"], ["b", "x" * 25], first_line=7)
+        align(diagonal_translator(), ["a", "a"], ["b", "x" * 25], lines=[3, 8])
     with pytest.raises(ValueError, match="as many targets as sources"):
         align(diagonal_translator(), ["a"], [])
 
 
 def test_words_that_the_model_cannot_see_are_told(diagonal_translator, caplog):
     with caplog.at_level(logging.WARNING):
-        [alignment] = align(diagonal_translator(), ["a\tb c"], ["x y z"], first_line=3)
+        [alignment] = align(diagonal_translator(), ["a\tb c"], ["x y z"], lines=[3])
     assert caplog.messages == ["line 3 reads 'a<unk>b c' to the model; words are numbered as there."]
     assert alignment.pharaoh == "0-0 0-1 1-2"
+
+
+def test_several_targets_of_a_line_are_warned_about_once(diagonal_translator, caplog):
+    long, tab = "ab " * 8, "a\tb"
+    sources, lines = [long, long, tab, tab, long], [4, 4, 5, 5, 7]
+    with caplog.at_level(logging.WARNING):
+        align(diagonal_translator(), sources, ["x", "y", "x y", "y", "z"], lines=lines)
+    assert caplog.messages == [
+        "line 4 has 24 source tokens, of which the first 23 are aligned.",
+        "line 7 has 24 source tokens, of which the first 23 are aligned.",
+        "line 5 reads 'a<unk>b' to the model; words are numbered as there.",
+    ]
+
+
+@pytest.mark.parametrize("what", ["lines", "tags"])
+def test_lines_and_tags_are_of_each_pair(diagonal_translator, what):
+    with pytest.raises(ValueError, match=rf"^`{what}` must be given for each of 2 texts, but are for 1\.$"):
+        align(diagonal_translator(), ["a", "b"], ["x", "y"], **{what: [None]})
 
 
 @pytest.mark.parametrize(

@@ -87,3 +87,23 @@ def test_required_phrases_stay_where_the_output_may_not_end_yet(tiny_bundle, siz
     assert minimum <= len(output.tokens) <= 15
     for [word] in demands.required:
         assert re.search(rf"(?<!\w){word}(?!\w)", output.text)
+
+
+@pytest.mark.parametrize(
+    ("lengths", "most"), [({"max_new_tokens": 3}, 3), ({"max_length_factor": 0.5}, 3), ({"max_new_tokens": 24}, 24)]
+)
+def test_demands_do_not_exceed_the_lengths_allowed(translator, lengths, most):
+    """The source has five characters and the end token."""
+    beam = BeamConfig(name="beam", size=4, **lengths)
+    long = Constraints(required=(("katze",), ("hund",), ("zweierneid",), ("eine tante",)))
+    with pytest.raises(ValueError, match=rf"^line 1: .* need 3\d tokens, but an output can have {most} at most\.$"):
+        translator.translate(["katze"], beam, constraints=[long])
+
+
+def test_demands_raise_the_limit_that_nobody_has_set(translator):
+    """For a source of one token and the end token 24 tokens are the default, and what the model can."""
+    short = Constraints(required=(("zweierneid",),))
+    with pytest.raises(ValueError, match="need 11 tokens, but an output can have 8 at most"):
+        translator.translate(["k"], BeamConfig(name="beam", size=4, max_length_factor=4.0), constraints=[short])
+    [[output]] = translator.search(["k"], BeamConfig(name="beam", size=4), constraints=[short])
+    assert re.search(r"(?<!\w)zweierneid(?!\w)", output.text)

@@ -89,7 +89,7 @@ def test_blank_lines_stay_blank_and_the_rest_is_passed_on():
     assert [[output.text for output in best] for best in outputs] == [[""], ["ein hund rennt"], [""]]
     assert outputs[0] == [BLANK]
     settings = {"num_best": 6, "constraints": constraints, "tags": ["<a>"] * 3, "first_line": 5}
-    assert sampler.asked == [(sampling, {**settings, "max_tokens_per_batch": 10})]
+    assert sampler.asked == [(sampling, {**settings, "max_tokens_per_batch": 60})]
     assert least_risk(sampler, [], _config(), num_best=1, **REST) == []
 
 

@@ -185,3 +185,23 @@ def test_load(tiny_bundle, tmp_path):
     assert Translator.load(tmp_path / "bundle").translate(_lines(3)) == Translator(bundle).translate(_lines(3))
     with pytest.raises(ValueError, match=r"is not a bundle: it has no config.json"):
         Translator.load(tmp_path)
+
+
+@pytest.mark.parametrize(("num_best", "rows"), [(1, 6), (2, 3), (6, 1), (7, 1)])
+def test_samples_count_as_rows_of_a_batch(tiny_bundle, monkeypatch, num_best, rows):
+    """Lines of seven characters and the end token: six of them fill a batch of 48 tokens."""
+    translator, batches = Translator(tiny_bundle("encoder_decoder")), []
+    searched = translator._search
+    monkeypatch.setattr(
+        translator, "_search", lambda sources, *rest: batches.append(len(sources)) or searched(sources, *rest)
+    )
+    sampling = SampleConfig(name="sample", max_new_tokens=3)
+    found = translator.search(["abcdefg"] * 6, sampling, num_best=num_best, max_tokens_per_batch=48)
+    assert max(batches) == rows
+    assert [len(outputs) for outputs in found] == [num_best] * 6
+
+
+def test_blank_lines_do_not_share_their_answer(tiny_bundle):
+    one, two = Translator(tiny_bundle("encoder_decoder")).search(["", " "])
+    assert one == two
+    assert one is not two

@@ -192,7 +192,9 @@ def test_nor_does_it_on_threads_where_they_share_the_work() -> None:
         found.append([])
         for part in sources.split(at_once):
             session = TranslationSteps(model, part, torch.ones_like(part, dtype=torch.bool), START)
-            found[-1] += search(session, BeamConfig(name="beam", size=4), [Request(8)] * at_once, eos_id=END, num_best=2)
+            found[-1] += search(
+                session, BeamConfig(name="beam", size=4), [Request(8)] * at_once, eos_id=END, num_best=2
+            )
     for other in found[1:]:
         for hypotheses, expected in zip(other, found[0], strict=True):
             assert [each.tokens for each in hypotheses] == [each.tokens for each in expected]

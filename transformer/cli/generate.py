@@ -21,6 +21,7 @@ from transformer.cli.line_options import (
     Precision,
     Threads,
     check_line_options,
+    check_phrases_fit,
     load_for,
     set_threads,
 )
@@ -36,6 +37,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 @app.command()
 def generate(
+    context: typer.Context,
     bundle: Annotated[Path, typer.Argument(help="Folder of a trained language model.", show_default=False)],
     files: Files = None,
     prompt: Annotated[
@@ -61,7 +63,7 @@ def generate(
     top_p: search.TopP = None,
     min_p: search.MinP = None,
     epsilon: search.Epsilon = None,
-    seed: search.Seed = None,
+    seed: search.SeedBesideDraft = None,
     min_new_tokens: search.MinNewTokens = None,
     max_new_tokens: search.MaxNewTokens = None,
     repetition_penalty: search.RepetitionPenalty = None,
@@ -99,25 +101,7 @@ def generate(
     neither the bundle nor --max-new-tokens sets a limit, a continuation is as long as the model can.
     """
     with one_line_errors():
-        given: search.Given = {
-            "beam_size": beam_size,
-            "normalization": normalization,
-            "length_penalty": length_penalty,
-            "patience": patience,
-            "groups": groups,
-            "diversity": diversity,
-            "sample": sample,
-            "temperature": temperature,
-            "top_k": top_k,
-            "top_p": top_p,
-            "min_p": min_p,
-            "epsilon": epsilon,
-            "seed": seed,
-            "min_new_tokens": min_new_tokens,
-            "max_new_tokens": max_new_tokens,
-            "repetition_penalty": repetition_penalty,
-            "no_repeat_ngram": no_repeat_ngram,
-        }
+        given = search.given_options(context.params)  # beam_size, sample and so on
         search.check_options(given)
         check_line_options(input_format, output, num_best, ordered, with_phrases=False)
         if prompt is not None and (files or input_format == "json"):
@@ -150,6 +134,8 @@ def generate(
             asked = PromptLine(text=line)
             if input_format == "json":
                 asked = parse_json_line(PromptLine, line, number)
+            if asked.required:
+                check_phrases_fit(decoding, f"line {number}: 'required'")
             return LineRequest.of(asked, ordered=ordered, banned=all_banned)
 
         def continue_all(requests: list[LineRequest], first: int) -> "list[list[SearchOutput]]":

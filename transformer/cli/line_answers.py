@@ -66,7 +66,7 @@ class JsonAnswers:
                     each["attention"] = {
                         "source_tokens": alignments[place].source_tokens,
                         "target_tokens": alignments[place].target_tokens,
-                        "weights": [[_number(weight, 6) for weight in row] for row in alignments[place].weights],
+                        "weights": [[json_number(weight, 6) for weight in row] for row in alignments[place].weights],
                     }
             found.append(each)
         record: dict[str, Any] = {"line": number}
@@ -82,11 +82,11 @@ class JsonAnswers:
         ends = [self._tokenizer.eos_id] * (len(output.token_log_probabilities) - len(output.tokens))
         record: dict[str, Any] = {
             self._output_key: output.text,
-            "score": _number(output.score),
-            "log_probability": _number(output.log_probability),
+            "score": json_number(output.score),
+            "log_probability": json_number(output.log_probability),
             "finished": output.finished,
             "tokens": self._tokenizer.pieces([*output.tokens, *ends]),
-            "token_log_probabilities": [_number(each) for each in output.token_log_probabilities],
+            "token_log_probabilities": [json_number(each) for each in output.token_log_probabilities],
         }
         if required:
             record["missing"] = [term for term in required if not self._has(output.tokens, term)]
@@ -109,8 +109,8 @@ class JsonAnswers:
         return TokenTexts(token_bytes(self._tokenizer))
 
 
-def _number(value: float, digits: int | None = None) -> float | None:
-    """JSON has no infinity."""
+def json_number(value: float, digits: int | None = None) -> float | None:
+    """The number, rounded if ``digits`` are given; None for infinity and NaN, which JSON does not have."""
     if not math.isfinite(value):
         return None
     return value if digits is None else round(value, digits)

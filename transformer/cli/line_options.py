@@ -61,6 +61,14 @@ Banned = Annotated[
         help="File of phrases that no output may have, one a line.", rich_help_panel=PHRASES_PANEL, show_default=False
     ),
 ]
+Ensemble = Annotated[
+    list[Path] | None,
+    typer.Option(
+        help="Another bundle with the same tokenizers, for the mean of all models; may be repeated.",
+        rich_help_panel=SPEED_PANEL,
+        show_default=False,
+    ),
+]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or mps.", rich_help_panel=SPEED_PANEL)]
 Precision = Annotated[
     Literal["float32", "bf16", "int8"],
@@ -82,17 +90,17 @@ def check_line_options(
         raise ValueError("--ordered has no effect without required phrases; they come from --glossary or --input json.")
 
 
-def check_phrases_fit(decoding: DecodingConfig, option: str) -> None:
-    """Refuse a search that cannot see to required phrases. Raises ValueError."""
+def check_phrases_fit(decoding: DecodingConfig, what: str) -> None:
+    """Refuse a search that cannot see to required phrases; ``what`` requires them. Raises ValueError."""
     if not isinstance(decoding, BeamConfig):
         raise ValueError(
-            f"{option} needs a beam search, but the search is {decoding.name}; add a --beam-size of 2 or more."
+            f"{what} needs a beam search, but the search is {decoding.name}; add a --beam-size of 2 or more."
         )
     if decoding.size == 1:
-        raise ValueError(f"{option} needs a beam of 2 or more, but the bundle's has 1; add a --beam-size.")
+        raise ValueError(f"{what} needs a beam of 2 or more, but the bundle's has 1; add a --beam-size.")
     if decoding.groups > 1:
         raise ValueError(
-            f"{option} needs a beam without groups, but it has {decoding.groups}; add --groups 1 --diversity 0."
+            f"{what} needs a beam without groups, but it has {decoding.groups}; add --groups 1 --diversity 0."
         )
 
 

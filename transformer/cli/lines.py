@@ -54,6 +54,22 @@ def read_windows(files: Sequence[Path], at_once: int) -> Iterator[list[str]]:
         first += len(raw)
 
 
+def read_side_by_side(first: Path, second: Path) -> Iterator[tuple[str, str]]:
+    """Lines of two files in step.
+
+    Raises:
+        ValueError: one file has more lines.
+    """
+    for count, (one, other) in enumerate(itertools.zip_longest(read_lines([first]), read_lines([second]))):
+        if one is None or other is None:
+            shorter, longer = (first, second) if one is None else (second, first)
+            raise ValueError(
+                f"both files must have the same number of lines, but {str(shorter)!r} has {count} and {str(longer)!r} "
+                "has more."
+            )
+        yield one, other
+
+
 def write_in_step(outputs: Sequence[tuple[BinaryIO, Sequence[str]]]) -> None:
     """Write lines to each of several streams and flush them; an interruption comes before or after all of it.
 

@@ -1,17 +1,18 @@
 """``transformer-score``: how probable given translations or texts are to a model, line by line."""
 
 import json
-import math
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice, zip_longest
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
 
 import typer
 
 from transformer.cli.console import one_line_errors, set_up_logging
-from transformer.cli.lines import json_on_one_line, read_lines, write_in_step
+from transformer.cli.line_answers import json_number
+from transformer.cli.line_options import Device, Ensemble, LinesAtOnce, Precision, Threads, load_for, set_threads
+from transformer.cli.lines import json_on_one_line, read_side_by_side, read_windows, write_in_step
 from transformer.decoding.config import BeamConfig, DecodingConfig
 
 if TYPE_CHECKING:
@@ -55,11 +56,14 @@ def score(
         str | None,
         typer.Option(help="Direction, for a translation model of several, such as <2de>.", show_default="none"),
     ] = None,
-    max_tokens_per_batch: Annotated[int, typer.Option(min=1, help="Padded tokens scored at once.")] = 2048,
-    lines_at_once: Annotated[
-        int, typer.Option(min=1, help="Lines read before any is written. At a terminal: 1.")
-    ] = 256,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or mps.")] = "auto",
+    ensemble: Ensemble = None,
+    device: Device = "auto",
+    precision: Precision = "float32",
+    threads: Threads = None,
+    max_tokens_per_batch: Annotated[
+        int, typer.Option(min=1, help="Padded tokens scored at once.", rich_help_panel="Model and speed")
+    ] = 2048,
+    lines_at_once: LinesAtOnce = 256,
 ) -> None:
     """Score given texts: line k of the output is of line k of the input. Logarithms are natural.
 
@@ -67,8 +71,14 @@ def score(
     from the first token to the end where documents were marked in training, else from the second token on.
     """
     with one_line_errors():
+        files = files or []
+        if output == "json" and normalize is not None:
+            raise ValueError("--normalize and --no-normalize have no effect with --output json; leave them out.")
+        if normalize is False and length_penalty is not None:
+            raise ValueError("--length-penalty has no effect with --no-normalize; leave it out.")
+        set_threads(threads)
+
         # Imported late: torch takes seconds, and --help needs none.
-        from transformer.bundle import load_bundle
         from transformer.cli.device import choose_device
         from transformer.inference.generator import Generator
         from transformer.inference.scorer import score_texts, score_translations
@@ -76,15 +86,12 @@ def score(
         from transformer.models.encoder_decoder import EncoderDecoder
 
         set_up_logging()
-        files = files or []
-        if output == "json" and normalize is not None:
-            raise ValueError("--normalize and --no-normalize have no effect with --output json; leave them out.")
-        if normalize is False and length_penalty is not None:
-            raise ValueError("--length-penalty has no effect with --no-normalize; leave it out.")
-        loaded, where = load_bundle(bundle), choose_device(device)
+        where = choose_device(device)
+        loaded = load_for(bundle, precision, where)
         at_once = 1 if not files and sys.stdin.isatty() else lines_at_once
         if isinstance(loaded.model, EncoderDecoder):
-            translator = Translator(loaded, where)
+            others = [load_for(folder, precision, where) for folder in ensemble or []]
+            translator = Translator(loaded, where, ensemble=others)
             decoding = _decoding(loaded.config.decoding, length_penalty)
 
             def run_pairs(rows: list[tuple[str, str]], first: int) -> list[str]:
@@ -103,9 +110,9 @@ def score(
                     ]
                 return [f"{s.log_probability if normalize is False else s.score:.6f}" for s in scores]
 
-            _write(_read_pairs(files), run_pairs, at_once)
+            _write(_read_pairs(files, at_once), run_pairs)
             return
-        for option, value in (("--tag", tag), ("--length-penalty", length_penalty)):
+        for option, value in (("--tag", tag), ("--length-penalty", length_penalty), ("--ensemble", ensemble)):
             if value is not None:
                 raise ValueError(f"{option} has no effect for a language model; leave it out.")
         generator = Generator(loaded, where)
@@ -116,7 +123,7 @@ def score(
                 return [_as_json({"text": text}, s, perplexity=True) for text, s in zip(texts, scores, strict=True)]
             return [f"{s.log_probability if normalize is False else s.perplexity:.6f}" for s in scores]
 
-        _write(read_lines(files), run_texts, at_once)
+        _write(read_windows(files, at_once), run_texts)
 
 
 def _decoding(decoding: DecodingConfig, length_penalty: float | None) -> DecodingConfig:
@@ -128,49 +135,48 @@ def _decoding(decoding: DecodingConfig, length_penalty: float | None) -> Decodin
     return BeamConfig(name="beam", length_penalty=length_penalty)
 
 
-def _read_pairs(files: Sequence[Path]) -> Iterator[tuple[str, str]]:
-    """Pairs of two files in step, or of tab-separated lines of one or of standard input."""
+def _read_pairs(files: Sequence[Path], at_once: int) -> Iterator[list[tuple[str, str]]]:
+    """Some pairs together, of two files in step, or of tab-separated lines of one or of standard input."""
     if len(files) > 2:
         raise ValueError(f"translations stand in one file or two (sources and targets), but {len(files)} are given.")
     if len(files) == 2:
-        lines = zip_longest(read_lines(files[:1]), read_lines(files[1:]))
-        for number, (source, target) in enumerate(lines, start=1):
-            if source is None or target is None:
-                shorter, longer = files if source is None else files[::-1]
-                raise ValueError(
-                    f"sources and targets must have equally many lines, but {str(shorter)!r} ends before line {number} "
-                    f"and {str(longer)!r} does not."
-                )
-            yield source, target
+        pairs = read_side_by_side(*files)
+        while window := list(islice(pairs, at_once)):
+            yield window
         return
-    where = str(files[0]) if files else "standard input"
-    for number, line in enumerate(read_lines(files), start=1):
-        source, *targets = line.split("\t")
-        if len(targets) != 1:
-            raise ValueError(f"{where}, line {number}: must be source TAB target, but has {len(targets)} tabs.")
-        yield source, targets[0]
+    where, first = str(files[0]) if files else "standard input", 1
+    for lines in read_windows(files, at_once):
+        yield [_pair(line, f"{where}, line {number}") for number, line in enumerate(lines, start=first)]
+        first += len(lines)
 
 
-def _write(rows: Iterable[RowT], run: Callable[[list[RowT], int], Sequence[str]], at_once: int) -> None:
-    """Write one line for each row, in order, flushed after every ``at_once``; ``run`` gets the number of the first."""
-    rows, first = iter(rows), 1
-    while chunk := list(islice(rows, at_once)):
-        write_in_step([(sys.stdout.buffer, run(chunk, first))])
-        first += len(chunk)
+def _pair(line: str, where: str) -> tuple[str, str]:
+    source, *targets = line.split("\t")
+    if len(targets) != 1:
+        raise ValueError(f"{where}: must be source TAB target, but has {len(targets)} tabs.")
+    return source, targets[0]
+
+
+def _write(windows: Iterable[list[RowT]], run: Callable[[list[RowT], int], Sequence[str]]) -> None:
+    """Write one line for each row, in order, flushed after every window; ``run`` gets the number of its first row."""
+    first = 1
+    for window in windows:
+        write_in_step([(sys.stdout.buffer, run(window, first))])
+        first += len(window)
 
 
 def _as_json(texts: dict[str, str], score: "ForcedScore", *, perplexity: bool = False) -> str:
     record: dict[str, object] = {
         **texts,
         "tokens": score.tokens,
-        "token_log_probabilities": score.token_log_probabilities,
-        "log_probability": score.log_probability,
-        "score": score.score,
+        "token_log_probabilities": [json_number(each) for each in score.token_log_probabilities],
+        "log_probability": json_number(score.log_probability),
+        "score": json_number(score.score),
         "length": score.length,
     }
-    if perplexity:  # JSON has no NaN and no infinity
-        record["perplexity"] = score.perplexity if math.isfinite(score.perplexity) else None
-    return json_on_one_line(json.dumps(record, ensure_ascii=False))
+    if perplexity:
+        record["perplexity"] = json_number(score.perplexity)
+    return json_on_one_line(json.dumps(record, ensure_ascii=False, allow_nan=False))
 
 
 def main() -> None:

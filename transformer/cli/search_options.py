@@ -76,8 +76,10 @@ Epsilon = Annotated[
     float | None,
     _option("--epsilon", SAMPLING_PANEL, "Only tokens of at least this probability.", min=0.0, max=1.0),
 ]
-Seed = Annotated[
-    int | None, _option("--seed", SAMPLING_PANEL, "Decides, with the line's number, its random draws.", min=0)
+_SEED = "Decides, with the line's number, its random draws."
+Seed = Annotated[int | None, _option("--seed", SAMPLING_PANEL, _SEED, min=0)]
+SeedBesideDraft = Annotated[
+    int | None, _option("--seed", SAMPLING_PANEL, f"{_SEED} With --draft they are others than without.", min=0)
 ]
 MinNewTokens = Annotated[int | None, _option("--min-new-tokens", RULES_PANEL, "Tokens of an output at least.", min=0)]
 MaxNewTokens = Annotated[int | None, _option("--max-new-tokens", RULES_PANEL, "Tokens of an output at most.", min=0)]
@@ -136,6 +138,12 @@ _WAYS: Mapping[Kind, str] = {
     "sample": "--sample",
     "mbr": "--mbr",
 }
+
+
+def given_options(parameters: Mapping[str, Any]) -> Given:
+    """Of a command's parameters, by name, those that change the search; None and False are options not given."""
+    names = {"sample", *_BEAM, *_SAMPLING, *_MBR, *_RULES}
+    return {name: value for name, value in parameters.items() if name in names}
 
 
 def check_options(given: Given) -> None:

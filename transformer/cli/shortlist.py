@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from transformer.cli.console import messages, one_line_errors, set_up_logging
-from transformer.cli.lines import read_lines
+from transformer.cli.lines import read_side_by_side
 
 LINES_AT_ONCE, NUM_MEASURED = 1000, 1000
 
@@ -50,7 +50,7 @@ def shortlist(
         sample, num_blank = PairSample(), 0
         console = messages()
         with PreparationProgress(console) as progress:
-            for pairs in _chunks(_pairs(source_file, target_file)):
+            for pairs in _chunks(read_side_by_side(source_file, target_file)):
                 kept = [pair for pair in pairs if pair[0].strip() and pair[1].strip()]
                 num_blank += len(pairs) - len(kept)
                 source_ids = source.encode_batch([text for text, _ in kept])
@@ -67,18 +67,6 @@ def shortlist(
         some = sample.sources[:: 1 + num_kept // NUM_MEASURED]
         mean = sum(len(learnt.for_source(ids.tolist())) for ids in some) / len(some)
         print(f"{bundle / SHORTLIST}: {mean:,.0f} of {target.vocab_size:,} tokens for a source on average")
-
-
-def _pairs(source_file: Path, target_file: Path) -> Iterator[tuple[str, str]]:
-    """Lines side by side. Raises ValueError if one file has more."""
-    both = itertools.zip_longest(read_lines([source_file]), read_lines([target_file]))
-    for count, (source, target) in enumerate(both):
-        if source is None or target is None:
-            shorter, longer = (source_file, target_file) if source is None else (target_file, source_file)
-            raise ValueError(
-                f"both files must have the same number of lines, but {shorter} has {count} and {longer} has more."
-            )
-        yield source, target
 
 
 def _chunks(pairs: Iterator[tuple[str, str]]) -> Iterator[list[tuple[str, str]]]:

@@ -1,6 +1,7 @@
 """``transformer-translate``: one translation for each line of standard input or of files."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,6 +13,7 @@ from transformer.cli.line_answers import Answer, JsonAnswers
 from transformer.cli.line_options import (
     Banned,
     Device,
+    Ensemble,
     Files,
     Input,
     LinesAtOnce,
@@ -40,6 +42,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 
 @app.command()
 def translate(
+    context: typer.Context,
     bundle: Annotated[Path, typer.Argument(help="Folder of a trained translation model.", show_default=False)],
     files: Files = None,
     input_format: Input = "text",
@@ -107,21 +110,15 @@ def translate(
         str | None,
         typer.Option(help="What every translation begins with.", rich_help_panel="Phrases", show_default=False),
     ] = None,
-    ensemble: Annotated[
-        list[Path] | None,
-        typer.Option(
-            help="Another bundle with the same tokenizers, to translate together; may be repeated.",
-            rich_help_panel="Model and speed",
-            show_default=False,
-        ),
-    ] = None,
+    ensemble: Ensemble = None,
     device: Device = "auto",
     precision: Precision = "float32",
     shortlist: Annotated[
         bool,
         typer.Option(
             "--shortlist",
-            help="Only tokens that the bundle's shortlist has for a line, which transformer-shortlist makes: faster.",
+            help="Only tokens that the bundle's shortlist has for a line, which transformer-shortlist makes: faster. "
+            "Lines with phrases, of the glossary or of their own, are searched in all tokens.",
             rich_help_panel="Model and speed",
         ),
     ] = False,
@@ -138,36 +135,19 @@ def translate(
     The search is the bundle's own, changed by the options given.
     """
     with one_line_errors():
-        given: search.Given = {
-            "beam_size": beam_size,
-            "normalization": normalization,
-            "length_penalty": length_penalty,
-            "coverage_penalty": coverage_penalty,
-            "patience": patience,
-            "groups": groups,
-            "diversity": diversity,
-            "sample": sample,
-            "temperature": temperature,
-            "top_k": top_k,
-            "top_p": top_p,
-            "min_p": min_p,
-            "epsilon": epsilon,
-            "seed": seed,
-            "mbr": mbr,
-            "mbr_utility": mbr_utility,
-            "min_new_tokens": min_new_tokens,
-            "max_new_tokens": max_new_tokens,
-            "min_length_factor": min_length_factor,
-            "max_length_factor": max_length_factor,
-            "repetition_penalty": repetition_penalty,
-            "no_repeat_ngram": no_repeat_ngram,
-        }
+        given = search.given_options(context.params)  # beam_size, sample and so on
         search.check_options(given)
         check_line_options(input_format, output, num_best, ordered, with_phrases=glossary is not None)
         if attention and output == "text":
             raise ValueError("--attention needs --output json; alignments as plain text go to --alignments FILE.")
-        if alignments is not None and any(alignments.exists() and alignments.samefile(file) for file in files or []):
-            raise ValueError(f"--alignments {alignments} is a file to be translated; name another.")
+        if alignments is not None:
+            _check_not_read(alignments, files or [], {"--glossary": glossary, "--banned": banned})
+        for name, value in (("--banned", banned), ("--prefix", prefix)):
+            if shortlist and value is not None:
+                raise ValueError(
+                    f"--shortlist has no effect with {name}, which makes all lines be searched in all tokens; "
+                    "leave one of them out."
+                )
         tag = None if tag is None else as_utf8(tag, "--tag")
         prefix = "" if prefix is None else as_utf8(prefix, "--prefix")
         all_banned = () if banned is None else phrases(read_lines([banned]))
@@ -195,6 +175,8 @@ def translate(
             asked = TranslationLine(text=line)
             if input_format == "json":
                 asked = parse_json_line(TranslationLine, line, number)
+            if asked.required:
+                check_phrases_fit(decoding, f"line {number}: 'required'")
             required = () if terms is None else tuple(terms.terms_in(asked.text))
             return LineRequest.of(asked, tag=tag, prefix=prefix, required=required, ordered=ordered, banned=all_banned)
 
@@ -234,6 +216,17 @@ def translate(
         answer_lines(files or [], answer, at_once=lines_at_once, greeting=greeting, alignments=alignments)
 
 
+def _check_not_read(alignments: Path, files: Sequence[Path], options: Mapping[str, Path | None]) -> None:
+    """Refuse to overwrite what the command reads. Raises ValueError."""
+    if not alignments.exists():
+        return
+    if any(file.exists() and alignments.samefile(file) for file in files):
+        raise ValueError(f"--alignments {alignments} is a file to be translated; name another.")
+    for name, file in options.items():
+        if file is not None and file.exists() and alignments.samefile(file):
+            raise ValueError(f"--alignments {alignments} is the file of {name}; name another.")
+
+
 def _load_glossary(path: Path) -> "Glossary":
     from transformer.inference.glossary import Glossary
 
@@ -251,17 +244,18 @@ def _aligned(
     """The alignments of all outputs of each line."""
     from transformer.inference.alignment import align
 
-    aligned: list[list[Alignment]] = [[] for _ in texts]
-    for rank in range(max(map(len, found))):
-        # A line with fewer outputs keeps its place, so that warnings name the right one.
-        targets = [outputs[rank].tokens if rank < len(outputs) else [] for outputs in found]
-        every = align(
-            translator, texts, targets, tags=tags, max_tokens_per_batch=max_tokens_per_batch, first_line=first
+    places = [place for place, outputs in enumerate(found) for _ in outputs]
+    alignments = iter(
+        align(
+            translator,
+            [texts[place] for place in places],
+            [output.tokens for outputs in found for output in outputs],
+            tags=None if tags is None else [tags[place] for place in places],
+            max_tokens_per_batch=max_tokens_per_batch,
+            lines=[first + place for place in places],
         )
-        for place, outputs in enumerate(found):
-            if rank < len(outputs):
-                aligned[place].append(every[place])
-    return aligned
+    )
+    return [list(islice(alignments, len(outputs))) for outputs in found]
 
 
 def main() -> None:

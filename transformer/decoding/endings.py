@@ -8,6 +8,7 @@ from torch import Tensor
 
 from transformer.decoding.config import BeamConfig
 from transformer.decoding.interface import Hypothesis, Request
+from transformer.decoding.lengths import rounded_up
 from transformer.decoding.penalty import length_penalty
 
 
@@ -26,7 +27,7 @@ class Endings:
         self._bars_N = np.full(len(requests), -np.inf)  # the num_best-th best finished score
         self._group_size = config.size // config.groups
         self._endings_left_NG = np.full(
-            (len(requests), config.groups), math.ceil(config.patience * self._group_size), dtype=np.int64
+            (len(requests), config.groups), rounded_up(config.patience, self._group_size), dtype=np.int64
         )
         self.hypotheses: list[list[Hypothesis]] = [
             [] if request.limit > 0 else [Hypothesis([], 0.0, 0.0, False, [])] for request in requests

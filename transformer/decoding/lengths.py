@@ -26,10 +26,15 @@ def translation_lengths(
     if config.max_length_factor is None:
         limit = EXTRA_TOKENS + TOKENS_PER_SOURCE_TOKEN * source_length
     else:
-        limit = math.ceil(config.max_length_factor * source_length)
-    minimum = max(config.min_new_tokens, math.ceil(config.min_length_factor * source_length))
+        limit = rounded_up(config.max_length_factor, source_length)
+    minimum = max(config.min_new_tokens, rounded_up(config.min_length_factor, source_length))
     longest = max_length if config.max_new_tokens is None else min(max_length, config.max_new_tokens)
     return Lengths(minimum, min(max(limit, minimum + 1), longest))
+
+
+def rounded_up(factor: float, number: int) -> int:
+    """The product, rounded up as on paper: of floats 1.12 * 25 is a little above 28."""
+    return math.ceil(round(factor * number, 9))
 
 
 def continuation_lengths(room: int, config: GreedyConfig | BeamConfig | SampleConfig) -> Lengths:

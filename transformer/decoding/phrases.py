@@ -104,14 +104,6 @@ class PhraseMatcher:
         """Tokens that bring a phrase into the text for good, or surely will: no token could lengthen its last word."""
         return self._forbidden(state)
 
-    def ends_forbidden(self, state: int) -> bool:
-        """Whether the output would have a phrase if it ended here; then :meth:`distance_to_end` tokens avoid it."""
-        return self.accepted_at_end(state)
-
-    def distance_to_end(self, state: int) -> int:
-        """The least number of tokens until the output may end without a phrase; NEVER once found."""
-        return int(self._to_end[state])
-
     def distance(self, state: int) -> int:
         """The least number of tokens until a phrase is in the text if it ended there.
 
@@ -160,17 +152,19 @@ class PhraseMatcher:
         return at_end, for_good
 
     @functools.cached_property
-    def _to_end(self) -> npt.NDArray[np.int64]:
-        """(states,) the least number of tokens until the output may end without a phrase."""
+    def _unavoidable(self) -> npt.NDArray[np.bool_]:
+        """(states,) whether the output has a phrase wherever it ends from here on."""
         automaton = self.automaton
-        found = np.arange(len(automaton.table)) == automaton.found
+        found: npt.NDArray[np.bool_] = np.arange(len(automaton.table)) == automaton.found
         if not automaton.waiting[automaton.table[~automaton.waiting]].any():
-            return np.where(found, NEVER, 0)  # phrases of which each is complete with its last character
+            return found  # phrases of which each is complete with its last character
         graph = TokenGraph(automaton, self.tokens, self._after_places)
-        return graph.distances(~automaton.waiting & ~found)[0]
+        distances, _ = graph.distances(~automaton.waiting & ~found)
+        unavoidable: npt.NDArray[np.bool_] = distances == NEVER
+        return unavoidable
 
     def _compute_forbidden(self, state: int) -> Ids:
-        return _read_only(self.tokens.ids[self._to_end[self._after_places(state)] == NEVER])
+        return _read_only(self.tokens.ids[self._unavoidable[self._after_places(state)]])
 
     def _compute_nearer(self, state: int, to_accepted: bool) -> Ids:
         distances = self.to_accepted if to_accepted else self.to_accepted_at_end

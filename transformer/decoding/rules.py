@@ -1,4 +1,4 @@
-"""What the next token of each row may be: lengths, forced beginnings, phrases, repetitions."""
+"""What the next token of each row may be: lengths, prefixes, phrases, repetitions."""
 
 from collections.abc import Collection, Sequence
 from typing import NamedTuple
@@ -105,7 +105,11 @@ class Rules:
         return Prospect(required.progress(after), required.need(after) + 1)
 
     def penalize(self, logits_MV: Tensor, tokens_MT: np.ndarray) -> Tensor:
-        """Logits after the repetition penalty (Keskar et al. 2019) of the tokens in the output so far."""
+        """Logits after a repetition penalty of the tokens in the output so far.
+
+        Keskar et al. (2019) divide all their logits by it. Here, as has become common, negative ones are multiplied
+        instead: division would make these tokens more probable.
+        """
         earlier_MT = torch.from_numpy(tokens_MT).to(logits_MV.device)
         taken_MT = logits_MV.gather(1, earlier_MT)
         penalty = self._repetition_penalty
@@ -117,7 +121,7 @@ class Rules:
     ) -> None:
         """Set the logits of tokens that may not come next to minus infinity, in place."""
         length = tokens_MT.shape[1]
-        forced = [
+        in_prefix = [
             (row, token, logits_MV[row, token].clone())
             for row in (length < self._prefix_lengths_N[example_M]).nonzero()[0].tolist()
             for token in [self.requests[example_M[row]].prefix[length]]
@@ -134,7 +138,7 @@ class Rules:
         if len(rows_X):
             device = logits_MV.device
             logits_MV[torch.from_numpy(rows_X).to(device), torch.from_numpy(tokens_X).to(device)] = -torch.inf
-        for row, token, logit in forced:  # whatever else forbids it
+        for row, token, logit in in_prefix:  # whatever else forbids it
             logits_MV[row] = -torch.inf
             logits_MV[row, token] = logit
 

@@ -1,4 +1,8 @@
-"""Sampling: temperature, top-k (Fan et al. 2018), top-p (Holtzman et al. 2020), min-p (Nguyen et al. 2024), epsilon."""
+"""Sampling from a distribution that is made sharper or cut.
+
+Temperature, top-k (Fan et al. 2018), top-p (Holtzman et al. 2020), min-p (Nguyen et al. 2024), and epsilon (Hewitt et
+al. 2022, "Truncation sampling as language model desmoothing").
+"""
 
 from collections.abc import Sequence
 

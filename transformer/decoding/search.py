@@ -25,7 +25,7 @@ def search(
     Args:
         model: a decoding session.
         config: the search and its settings.
-        requests: of each example: lengths, forced beginning, phrases, line number.
+        requests: of each example: lengths, prefix, phrases, line number.
         eos_id: the token that ends an output.
         suppressed: tokens that no output contains, such as padding.
         num_best: hypotheses for each example; a beam has at most as many as its size.

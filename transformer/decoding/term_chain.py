@@ -25,7 +25,6 @@ class TermChain:
 
     Attributes:
         start: The state of an output without tokens.
-        length: Tokens of all terms.
 
     Raises:
         ValueError: The vocabulary cannot spell a term, or nothing could follow it and something must.
@@ -41,7 +40,6 @@ class TermChain:
         self._waiting = [matcher.automaton.waiting.tolist() for matcher in self._matchers]
         self.start: ChainState = (0, self._matchers[0].start, NOT_BEGUN)
         self._lengths = [matcher.distance(matcher.start) for matcher in self._matchers]
-        self.length = sum(self._lengths)
         for matcher in self._matchers[:-1] if alone else self._matchers:
             if matcher.to_accepted.largest == NEVER:
                 raise ValueError(

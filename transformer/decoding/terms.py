@@ -22,8 +22,12 @@ class RequiredTerms:
     the two without overlap; and so must ordered terms stand one after the other.
 
     A search meets them within any limit of at least ``need(start)`` tokens: as long as `need` is less than the tokens
-    that are left it may take any token, then one of `urgent` each time, until `met_at_end`. For each chain of terms (an
-    unordered term with its repetitions, or all ordered ones) there are tokens that bring the text nearer to it:
+    that are left it may take any token, then one of `urgent` each time, until `met_at_end`. Other rules may forbid
+    these tokens, though: banned phrases and ``no_repeat_ngram`` can make a term impossible. The output then ends
+    without it, unfinished, and translating or generating warns.
+
+    For each chain of terms (an unordered term with its repetitions, or all ordered ones) there are tokens that bring
+    the text nearer to it:
 
     - With several chains not yet found for good, `need` is the least sum of what one needs to be there whatever
       follows, and the most that each of the others can need anywhere. Its own tokens lower the first part. What they do
@@ -35,9 +39,6 @@ class RequiredTerms:
         matchers: One a term, all of the same token texts.
         ordered: Whether the terms must come in this order.
 
-    Attributes:
-        length: The tokens of all terms: the most that :meth:`progress` is.
-
     Raises:
         ValueError: The vocabulary cannot spell a term, or nothing could follow it and something must.
     """
@@ -45,7 +46,6 @@ class RequiredTerms:
     def __init__(self, matchers: Sequence[PhraseMatcher], *, ordered: bool) -> None:
         groups = [tuple(matchers)] if ordered and matchers else _repetitions(matchers)
         self._chains = [TermChain(group, alone=len(groups) == 1) for group in groups]
-        self.length = sum(chain.length for chain in self._chains)
         # Rows of a search have mostly states that other rows had before.
         self._remembered_advance = functools.lru_cache(_REMEMBERED)(self._advance)
         self._remembered_need = functools.lru_cache(_REMEMBERED)(self._need)
@@ -152,15 +152,11 @@ class BannedPhrases:
 
     def end_forbidden(self, state: BansState) -> bool:
         """Whether a phrase would be in the output if it ended here."""
-        return any(matcher.ends_forbidden(part) for matcher, part in zip(self._matchers, state, strict=True))
+        return any(matcher.accepted_at_end(part) for matcher, part in zip(self._matchers, state, strict=True))
 
     def cut_forbidden(self, state: BansState) -> Ids:
         """Tokens that must not be the last of an output that the limit cuts: a phrase would be in it then."""
         return self._remembered_cut_forbidden(state)
-
-    def need(self, state: BansState) -> int:
-        """The output can end without a phrase after so many more tokens at the earliest; 0 if it can end here."""
-        return max((m.distance_to_end(part) for m, part in zip(self._matchers, state, strict=True)), default=0)
 
     def _advance(self, state: BansState, token: int) -> BansState:
         return tuple(matcher.advance(part, token) for matcher, part in zip(self._matchers, state, strict=True))
@@ -173,7 +169,7 @@ class BannedPhrases:
         ids = []
         for matcher, part in zip(self._matchers, state, strict=True):
             reached = matcher.step(part)
-            open_states = [after for after in np.unique(reached).tolist() if matcher.ends_forbidden(after)]
+            open_states = [after for after in np.unique(reached).tolist() if matcher.accepted_at_end(after)]
             ids.append(np.isin(reached, open_states).nonzero()[0])
         return functools.reduce(np.union1d, ids, _NO_IDS)
 

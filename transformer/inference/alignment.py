@@ -2,7 +2,7 @@
 
 import itertools
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import torch
@@ -11,6 +11,7 @@ from torch import Tensor
 from transformer.data.batches.collate import collate_translation
 from transformer.data.subwords.tokenizer import Tokenizer
 from transformer.inference.batching import in_batches
+from transformer.inference.constraints import check_one_for_each
 from transformer.inference.mode import evaluation_mode
 from transformer.inference.scorer import check_lengths, check_same_number, token_ids
 from transformer.inference.token_words import words_of_tokens
@@ -49,7 +50,7 @@ def align(
     layer: int | None = None,
     tags: Sequence[str | None] | None = None,
     max_tokens_per_batch: int = 2048,
-    first_line: int = 1,
+    lines: Sequence[int] | None = None,
 ) -> list[Alignment]:
     """Align each target with its source, in a forced pass over both.
 
@@ -64,19 +65,31 @@ def align(
         layer: decoder layer whose attention is read, from 1; default: the last but one, the only one if there is one.
         tags: of each source, for a model of several directions; see :meth:`Translator.encode`.
         max_tokens_per_batch: padded tokens of either side at once; a matter of speed and memory only.
-        first_line: number of the first pair in the user's input, for messages.
+        lines: number of each pair's line in the user's input, for messages; default: from 1. What holds for several
+            pairs of a line, such as translations of the same source, is said once.
 
     Raises:
-        ValueError: there are not as many targets as sources, a target is longer than the model takes, there is no such
-            layer, the translator is an ensemble, or a tag is not one of training.
+        ValueError: there are not as many targets, tags or lines as sources, a target is longer than the model takes,
+            there is no such layer, the translator is an ensemble, or a tag is not one of training.
     """
     check_same_number(sources, targets)
+    lines = range(1, len(sources) + 1) if lines is None else lines
+    check_one_for_each("lines", lines, sources)
+    if tags is not None:
+        check_one_for_each("tags", tags, sources)
     bundle, room = translator.bundle, translator.model.config.max_length - 1
     all_source_ids, target_ids = translator.encode(sources, tags), token_ids(bundle.target_tokenizer, targets)
-    check_lengths(target_ids, room + 1, "the target", first_line)
-    for number, ids in enumerate(all_source_ids, start=first_line):
+    said: set[str] = set()
+
+    def warn(message: str) -> None:
+        if message not in said:
+            log.warning("%s", message)
+        said.add(message)
+
+    for line, ids, own_target_ids in zip(lines, all_source_ids, target_ids, strict=True):
+        check_lengths([own_target_ids], room + 1, "the target", line)
         if len(ids) > room:
-            log.warning("line %d has %d source tokens, of which the first %d are aligned.", number, len(ids), room)
+            warn(f"line {line} has {len(ids)} source tokens, of which the first {room} are aligned.")
     source_ids = [ids[:room] for ids in all_source_ids]
     weights = cross_attention(
         translator, source_ids, target_ids, layer=layer, max_tokens_per_batch=max_tokens_per_batch
@@ -84,10 +97,10 @@ def align(
     source_tokenizer, target_tokenizer = bundle.source_tokenizer, bundle.target_tokenizer
     alignments = []
     for number, weights_TS in enumerate(weights):
-        target, line = targets[number], first_line + number
+        target, line = targets[number], lines[number]
         target_text = target if isinstance(target, str) else target_tokenizer.decode(target_ids[number])
-        source_words = _words(source_tokenizer, all_source_ids[number], sources[number], room, f"line {line}")
-        target_words = _words(target_tokenizer, target_ids[number], target_text, room + 1, f"target line {line}")
+        source_words = _words(source_tokenizer, all_source_ids[number], sources[number], room, f"line {line}", warn)
+        target_words = _words(target_tokenizer, target_ids[number], target_text, room + 1, f"target line {line}", warn)
         alignments.append(
             Alignment(
                 word_links(weights_TS, [*source_words, []], target_words),
@@ -175,12 +188,14 @@ def _spelling(words: Sequence[Sequence[int]]) -> Tensor:
     return spelling_LN
 
 
-def _words(tokenizer: Tokenizer, ids: Sequence[int], text: str, limit: int, what: str) -> list[list[int]]:
+def _words(
+    tokenizer: Tokenizer, ids: Sequence[int], text: str, limit: int, what: str, warn: Callable[[str], None]
+) -> list[list[int]]:
     """The words of the first ``limit`` tokens, with a warning if they are not those of the text."""
     words = words_of_tokens(tokenizer, ids, text, limit=limit)
     if words is None:
         decoded = tokenizer.decode(ids)
-        log.warning("%s reads %r to the model; words are numbered as there.", what, decoded)
+        warn(f"{what} reads {decoded!r} to the model; words are numbered as there.")
         words = words_of_tokens(tokenizer, ids, decoded, limit=limit)
         assert words is not None, "a text has as many words as itself"
     return words

@@ -24,7 +24,7 @@ from transformer.inference.constraints import (
 )
 from transformer.inference.mode import evaluation_mode
 from transformer.inference.output import BLANK, Output, outputs_of
-from transformer.inference.translator import check_same_tokenizers
+from transformer.inference.same_tokenizers import check_same_tokenizers
 from transformer.models.decoder_only import DecoderOnly
 from transformer.models.drafting import RewindableSteps
 from transformer.models.stepping import ContinuationSteps
@@ -63,7 +63,7 @@ class Generator:
         if draft is not None:
             if draft_tokens < 1:
                 raise ValueError(f"`draft_tokens` must be at least 1, but is {draft_tokens}.")
-            check_same_tokenizers(bundle, draft, 2)
+            check_same_tokenizers(bundle, draft, "the draft")
             self._draft = _language_model(draft).to(self.device)
             reads, longest = self._draft.config.max_length, self.model.config.max_length
             if reads < longest:
@@ -93,7 +93,7 @@ class Generator:
         decoding: DecodingConfig | None = None,
         *,
         constraints: Sequence[Constraints] | None = None,
-        max_tokens_per_batch: int = 2048,
+        max_tokens_per_batch: int = 8192,
         first_line: int = 1,
     ) -> list[str]:
         """One continuation for each prompt, without the prompt; blank for a blank one. Arguments: :meth:`search`."""
@@ -113,7 +113,7 @@ class Generator:
         *,
         num_best: int = 1,
         constraints: Sequence[Constraints] | None = None,
-        max_tokens_per_batch: int = 2048,
+        max_tokens_per_batch: int = 8192,
         first_line: int = 1,
     ) -> list[list[Output]]:
         """The best continuations of each prompt, without the prompt; for a blank one, a single blank one.
@@ -126,7 +126,8 @@ class Generator:
             decoding: the search; default: the bundle's. Without ``max_new_tokens`` it goes on as far as the model can.
             num_best: continuations of each; with sampling, independent samples.
             constraints: of each prompt: phrases that its continuations must or must not contain, and how they begin.
-            max_tokens_per_batch: padded tokens searched at once; a matter of speed and memory only.
+            max_tokens_per_batch: padded tokens of prompts and continuations searched at once, times the samples of
+                each; a matter of speed and memory only.
             first_line: number of the first prompt in the user's input, for warnings and for sampling.
         """
         decoding = self.bundle.config.decoding if decoding is None else decoding
@@ -155,18 +156,20 @@ class Generator:
             lengths = continuation_lengths(most, decoding)
             wanted_of_it = NO_CONSTRAINTS if constraints is None else constraints[number]
             request = Request(lengths.limit, lengths.minimum, line=line)
-            requests.append(self._compiler.apply(request, wanted_of_it, most))
+            requests.append(self._compiler.apply(request, wanted_of_it, lengths.limit))
 
         def run(places: list[int]) -> list[list[Output]]:
             return self._search([ids[p] for p in places], [requests[p] for p in places], decoding, num_best)
 
         self.drafted = Drafted(0, 0)
         with evaluation_mode(self.model, *([] if self._draft is None else [self._draft])):
-            answers = in_batches([len(prompt) for prompt in ids], max_tokens_per_batch, run)
+            copies = num_best if isinstance(decoding, SampleConfig) else 1
+            sizes = [(len(prompt) + request.limit) * copies for prompt, request in zip(ids, requests, strict=True)]
+            answers = in_batches(sizes, max_tokens_per_batch, run)
         if self.drafted.proposed:
             proposed, taken = self.drafted
             log.info("%d of %d drafted tokens were taken (%.0f%%).", taken, proposed, 100 * taken / proposed)
-        outputs = [[BLANK]] * len(prompts)
+        outputs = [[BLANK] for _ in prompts]
         for number, answer in zip(kept, answers, strict=True):
             outputs[number] = answer
         return outputs

@@ -39,7 +39,7 @@ def least_risk(
         config: how many samples, how they are drawn and compared.
         num_best: different translations of each text at most; there are fewer where fewer were drawn.
         constraints, tags, first_line: as for :meth:`Translator.search`.
-        max_tokens_per_batch: padded source tokens at once; here each counts once for every sample.
+        max_tokens_per_batch: padded source tokens at once, times the samples.
     """
     if not 1 <= num_best <= config.samples:
         raise ValueError(
@@ -51,7 +51,7 @@ def least_risk(
         num_best=config.samples,
         constraints=constraints,
         tags=tags,
-        max_tokens_per_batch=max(max_tokens_per_batch // config.samples, 1),
+        max_tokens_per_batch=max_tokens_per_batch,
         first_line=first_line,
     )
     return [

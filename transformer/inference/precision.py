@@ -15,7 +15,7 @@ from transformer.nn.norm import HeadNorm
 Precision = Literal["float32", "bf16", "int8"]
 
 MIN_WEIGHTS = 131_072
-"""Smaller matrices stay float32 in int8: rounding the inputs takes as long as the product saves."""
+"""Smaller matrices stay float32 in int8: there the product can save little, and rounding its inputs costs no less."""
 
 ModelT = TypeVar("ModelT", EncoderDecoder, DecoderOnly)
 

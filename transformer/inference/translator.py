@@ -10,7 +10,7 @@ import torch
 from transformer.bundle import Bundle, load_bundle
 from transformer.data.corpora.document_config import TextCorpusConfig
 from transformer.data.corpora.sources import pair_corpora
-from transformer.decoding.config import DecodingConfig, MbrConfig, SearchConfig
+from transformer.decoding.config import DecodingConfig, MbrConfig, SampleConfig, SearchConfig
 from transformer.decoding.interface import Request
 from transformer.decoding.lengths import translation_lengths
 from transformer.inference.batching import in_batches
@@ -24,6 +24,7 @@ from transformer.inference.constraints import (
 from transformer.inference.mbr import least_risk
 from transformer.inference.mode import evaluation_mode
 from transformer.inference.output import BLANK, Output, outputs_of
+from transformer.inference.same_tokenizers import check_same_tokenizers
 from transformer.inference.shortlist import Shortlist
 from transformer.inference.translation_search import search_translations
 from transformer.models.encoder_decoder import EncoderDecoder
@@ -56,7 +57,7 @@ class Translator:
         self.bundle, self.device = bundle, torch.device(device)
         self.models = [_translation_model(each).to(self.device) for each in (bundle, *ensemble)]
         for number, other in enumerate(ensemble, start=2):
-            check_same_tokenizers(bundle, other, number)
+            check_same_tokenizers(bundle, other, f"model {number}")
         self.shortlist = shortlist
         self._compiler = ConstraintCompiler(bundle.target_tokenizer)
 
@@ -114,11 +115,13 @@ class Translator:
             constraints: of each text: phrases that its translations must or must not contain, and how they begin.
             tags: for a model of several directions, which one: the tag of each text, such as ``<2de>``; see
                 :meth:`encode`.
-            max_tokens_per_batch: padded source tokens searched at once; a matter of speed and memory only.
+            max_tokens_per_batch: padded source tokens searched at once, times the samples of each; a matter of speed
+                and memory only.
             first_line: number of the first text in the user's input, for warnings and for sampling.
 
         Raises:
-            ValueError: the model was not trained with a tag, or not without one; constraints cannot be met.
+            ValueError: the model was not trained with a tag, or not without one; constraints cannot be met within the
+                lengths allowed.
         """
         decoding = self.bundle.config.decoding if decoding is None else decoding
         for what, given in (("constraints", constraints), ("tags", tags)):
@@ -142,9 +145,13 @@ class Translator:
             lengths = translation_lengths(len(ids) + 1, decoding, longest)
             request = Request(lengths.limit, lengths.minimum, line=first_line + number)
             wanted = NO_CONSTRAINTS if constraints is None else constraints[number]
-            requests.append(self._compiler.apply(request, wanted, longest))
+            most = longest if decoding.max_new_tokens is None else min(longest, decoding.max_new_tokens)
+            if decoding.max_length_factor is not None:
+                most = lengths.limit
+            requests.append(self._compiler.apply(request, wanted, most))
 
-        outputs = [[BLANK]] * len(texts)
+        outputs = [[BLANK] for _ in texts]
+        copies = num_best if isinstance(decoding, SampleConfig) else 1
         # Lines with demands are searched in all tokens, so they must not share a batch with lines in a shortlist.
         for plain in (True, False):
             group = [place for place, request in enumerate(requests) if request.is_plain == plain]
@@ -154,7 +161,7 @@ class Translator:
                 return self._search([sources[p] for p in places], [requests[p] for p in places], decoding, num_best)
 
             with evaluation_mode(*self.models):
-                answers = in_batches([len(sources[place]) + 1 for place in group], max_tokens_per_batch, run)
+                answers = in_batches([(len(sources[place]) + 1) * copies for place in group], max_tokens_per_batch, run)
             for place, answer in zip(group, answers, strict=True):
                 outputs[kept[place]] = answer
         return outputs
@@ -214,14 +221,3 @@ def _translation_model(bundle: Bundle) -> EncoderDecoder:
     if not isinstance(bundle.model, EncoderDecoder):
         raise ValueError("this bundle holds a language model; use transformer-generate.")
     return bundle.model
-
-
-def check_same_tokenizers(bundle: Bundle, other: Bundle, number: int) -> None:
-    """Refuse to let models work together whose token ids mean different things."""
-    for side in ("source", "target"):
-        one, two = getattr(bundle, f"{side}_tokenizer"), getattr(other, f"{side}_tokenizer")
-        if one.fingerprint() != two.fingerprint():
-            raise ValueError(
-                f"models that work together must have the same tokenizers, but the {side} tokenizers of the first and "
-                f"of model {number} differ."
-            )

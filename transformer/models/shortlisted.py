@@ -45,15 +45,3 @@ class ShortlistedOutput:
     def tokens(self, columns: Tensor) -> Tensor:
         """The token ids that columns stand for."""
         return self.columns_C[columns]
-
-    def columns(self, tokens: Tensor) -> Tensor:
-        """The columns of token ids.
-
-        Raises:
-            ValueError: one of the tokens is not in the union.
-        """
-        columns = torch.searchsorted(self.columns_C, tokens).clamp_max(len(self.columns_C) - 1)
-        missing = tokens[self.columns_C[columns] != tokens]
-        if len(missing) > 0:
-            raise ValueError(f"token {int(missing[0])} is not on the shortlist of this batch.")
-        return columns

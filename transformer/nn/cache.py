@@ -8,7 +8,7 @@ from torch import Tensor
 from transformer.nn.memory import MemoryCache, SharedMemories
 from transformer.nn.moves import Moves, moves_to
 
-GROWTH = 8  # positions by which a full buffer grows at least; attention is slower over buffers with much free room
+GROWTH = 8  # positions by which a full buffer grows at least: not in every step, and not much more than is needed
 
 
 class KeyValueCache:

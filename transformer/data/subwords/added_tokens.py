@@ -28,6 +28,22 @@ def check_names(special_tokens: SpecialTokens, tags: Sequence[str], symbols: Seq
             roles[name] = f"a {kind}"
 
 
+def special_id(backend: tokenizers.Tokenizer, role: str, name: str) -> int:
+    """The id of the special token with a role such as ``pad``.
+
+    Raises:
+        ValueError: The vocabulary has no token of that name.
+    """
+    index = backend.token_to_id(name)
+    if index is None:
+        specials = [token.content for token in backend.get_added_tokens_decoder().values() if token.special]
+        raise ValueError(
+            f"The `{role}` token {name!r} is not in the vocabulary; the special tokens there are "
+            f"{', '.join(map(repr, specials)) or 'none'}."
+        )
+    return index
+
+
 def add_symbols(backend: tokenizers.Tokenizer, symbols: Sequence[str]) -> None:
     """Make each of `symbols` one token wherever it occurs in normalised text.
 

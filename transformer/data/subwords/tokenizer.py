@@ -11,7 +11,7 @@ import tokenizers
 import xxhash
 from tokenizers import models
 
-from transformer.data.subwords.added_tokens import UNUSED, add_tags, check_names
+from transformer.data.subwords.added_tokens import UNUSED, add_tags, check_names, special_id
 from transformer.data.subwords.bpe_dropout import BpeDropout
 from transformer.data.subwords.config import FileTokenizerConfig, SpecialTokens
 from transformer.data.subwords.tokenizer_training import TrainedConfig, cuts_at_words, train_backend
@@ -50,11 +50,11 @@ class Tokenizer:
         self._bpe_dropout: BpeDropout | None = None
         self.special_tokens = names
         self.vocab_size = _end_of_ids(backend)
-        self.pad_id = _id_of(backend, "pad", names.pad)
-        self.bos_id = _id_of(backend, "begin", names.begin)
-        self.eos_id = _id_of(backend, "end", names.end)
+        self.pad_id = special_id(backend, "pad", names.pad)
+        self.bos_id = special_id(backend, "begin", names.begin)
+        self.eos_id = special_id(backend, "end", names.end)
         self.control_ids = self.pad_id, self.bos_id, self.eos_id
-        self.unk_id = None if names.unknown is None else _id_of(backend, "unknown", names.unknown)
+        self.unk_id = None if names.unknown is None else special_id(backend, "unknown", names.unknown)
         added = sorted(backend.get_added_tokens_decoder().items())
         ordinary = [(index, token) for index, token in added if token.content not in names.names]
         self._tags = {
@@ -287,14 +287,3 @@ class Tokenizer:
 
 def _end_of_ids(backend: tokenizers.Tokenizer) -> int:
     return max(backend.get_vocab().values(), default=-1) + 1
-
-
-def _id_of(backend: tokenizers.Tokenizer, role: str, name: str) -> int:
-    index = backend.token_to_id(name)
-    if index is None:
-        specials = [token.content for token in backend.get_added_tokens_decoder().values() if token.special]
-        raise ValueError(
-            f"The `{role}` token {name!r} is not in the vocabulary; the special tokens there are "
-            f"{', '.join(map(repr, specials)) or 'none'}."
-        )
-    return index
