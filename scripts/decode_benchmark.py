@@ -33,7 +33,7 @@ from transformer.models.encoder_decoder import EncoderDecoder
 OURS, HUGGING_FACE, CTRANSLATE = "ours float32", "Hugging Face", "CTranslate2"
 PACKAGES = {HUGGING_FACE: "transformers", CTRANSLATE: "ctranslate2"}
 LOGITS_WITHIN, LOG_PROBABILITIES_WITHIN = 1e-4, 1e-3
-SAMPLE = 64  # sentences on which all are compared
+SAMPLE, CHECKED_TOKENS = 64, 100  # sentences, and tokens at most, on which all are compared
 LM_VOCABULARY, LM_PROMPT, LM_TOKENS, LM_BATCHES = 4000, 32, 200, (1, 16)
 
 
@@ -197,7 +197,9 @@ def their_copies(
 
 def check_greedy(console: Console, setting: Contest, max_tokens: int | None) -> None:
     """Refuse a contest with a peer whose greedy outputs in float32 differ from ours."""
-    sample, greedy = setting.sources[:: max(1, len(setting.sources) // SAMPLE)], Task(1, 32, max_tokens)
+    # One limit for all, as ours could otherwise cut an output that goes on and on where the peers do not.
+    most = min(CHECKED_TOKENS, setting.bundle.model.config.max_length) if max_tokens is None else max_tokens
+    sample, greedy = setting.sources[:: max(1, len(setting.sources) // SAMPLE)], Task(1, 32, most)
     same = [name for name in (HUGGING_FACE, f"{CTRANSLATE} float32") if name in setting.contestants]
     if same:
         outputs = setting.contestants[OURS](sample, greedy).outputs

@@ -153,6 +153,13 @@ def test_where_nothing_may_follow_the_output_is_cut_there(table_model):
         assert ended.finished
 
 
+def test_beginnings_that_cannot_go_on_are_nothing_beside_an_output(table_model):
+    table = {"": [0.5, 0.5, 0.0], "a": [0.0, 1.0, 0.0]}
+    config = BeamConfig(name="beam", size=2, no_repeat_ngram=1)
+    [hypotheses] = search(table_model([table.__getitem__]), config, [Request(5)], eos_id=0, num_best=2)
+    assert [(hypothesis.tokens, hypothesis.finished) for hypothesis in hypotheses] == [([], True)]
+
+
 @pytest.mark.parametrize("limits", [[0, 4], [4, 0], [0, 4, 0, 4]])
 def test_groups_read_the_rows_of_their_own_examples(table_model, random_table, limits):
     """Examples without any room are as many rows as two groups need for one."""

@@ -198,3 +198,14 @@ def test_required_terms_are_always_there_and_banned_phrases_never(
             if hypothesis.finished:
                 text = "".join(TEXTS[token] for token in hypothesis.tokens)
                 assert has_terms(text, terms, ordered=ordered)
+
+
+def test_of_the_tokens_that_bring_a_term_nearer_the_most_probable_is_tried(table_model: Any) -> None:
+    """Neither is among the two most probable ones, and the limit leaves room for nothing else."""
+    required = RequiredTerms([PhraseMatcher(SPELLINGS, ["a", "b"])], ordered=False)
+    for shares, wanted in (([0.1, 0.02, 0.04, 0.5, 0.34], 2), ([0.1, 0.04, 0.02, 0.5, 0.34], 1)):
+        model = table_model([lambda text, shares=shares: shares])
+        config = BeamConfig(name="beam", size=2)
+        [[best]] = search(model, config, [Request(2, required=required)], eos_id=0)
+        assert best.tokens == [wanted]
+        assert best.finished

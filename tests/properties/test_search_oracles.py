@@ -30,7 +30,6 @@ PENALTIES = [("gnmt", 0.0), ("gnmt", 0.6), ("gnmt", 1.0), ("average", 1.0), ("av
 SPACES = [(4, 5), (4, 4), (4, 3), (5, 4), (5, 3), (6, 3), (6, 4), (5, 5)]  # tokens of the vocabulary, longest output
 
 Tokens = tuple[int, ...]
-Output = tuple[bool, float, Tokens, float]  # whether it is cut, minus its score, its tokens and its log probability
 
 
 def examples(number: int) -> settings:
@@ -69,11 +68,7 @@ class Demand:
 
 
 class Space(NamedTuple):
-    """What a model says after each beginning of an output of one example.
-
-    ``coverage`` is the sum over the source tokens of the logarithm of the attention they got, 1 at most, when the
-    token after a beginning was predicted.
-    """
+    """What a model says after each beginning of an output of one example; see ``all_outputs``."""
 
     logits: dict[Tokens, np.ndarray]
     coverage: dict[Tokens, float]
@@ -143,7 +138,6 @@ def translation_space(model: EncoderDecoder, source: torch.Tensor, vocab: int, l
     memory = model.encode(source[None]).memory_BSD.expand(len(tokens_NT), -1, -1)
     decoded = model.decode(input_NT, memory, backend="explicit")
     cross_NHTS = decoded.cross_weights[-1]
-    assert cross_NHTS is not None
     covered_NT = cross_NHTS.mean(1).cumsum(1).clamp(max=1.0).log().sum(-1)
     space = Space({}, {})
     for row, logits_TV, covered_T in zip(tokens_NT.tolist(), model.output(decoded.hidden_BTD).numpy(),
@@ -194,7 +188,7 @@ def beam_settings(draw: st.DrawFn) -> dict[str, Any]:
     }
 
 
-def assert_same(hypotheses: Sequence[Hypothesis], expected: Sequence[Output], precision: float = 1e-9) -> None:
+def assert_same(hypotheses: Sequence[Hypothesis], expected: Sequence[Any], precision: float = 1e-9) -> None:
     shown = [(not each.finished, tuple(each.tokens)) for each in hypotheses]
     assert shown == [(cut, tokens) for cut, _, tokens, _ in expected]
     for hypothesis, (_, negative_score, _, own) in zip(hypotheses, expected, strict=True):
@@ -250,8 +244,7 @@ def test_a_beam_of_one_is_greedy_search(problem: Problem, wanted: dict[str, Any]
     config = problem.beam(1, wanted)
     greedy = search(problem.session(), GreedyConfig(name="greedy", **shared), requests, eos_id=END)
     for [one], [other] in zip(search(problem.session(), config, requests, eos_id=END), greedy, strict=True):
-        assert one.tokens == other.tokens
-        assert one.finished == other.finished
+        assert (one.tokens, one.finished) == (other.tokens, other.finished)
         assert one.log_probability == pytest.approx(other.log_probability, abs=1e-9)
         assert one.token_log_probabilities == pytest.approx(other.token_log_probabilities, abs=1e-9)
 
