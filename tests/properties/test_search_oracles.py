@@ -206,8 +206,7 @@ def assert_beam_finds_the_best(
     suppressed = data.draw(st.sampled_from([(), (), (1,), (vocab - 1,)]))
     width = sum((vocab - 1) ** length for length in range(problem.longest + 1))
     config = problem.beam(width, wanted)
-    num_best = data.draw(st.integers(1, 8))
-    requests = [demand.request(vocab) for demand in asked]
+    num_best, requests = data.draw(st.integers(1, 8)), [demand.request(vocab) for demand in asked]
     found = search(problem.session(), config, requests, eos_id=END, suppressed=suppressed, num_best=num_best)
     for hypotheses, space, demand in zip(found, problem.spaces, asked, strict=True):
         expected = all_outputs(*space, TEXTS, config, demand, suppressed)[:num_best]
@@ -238,11 +237,11 @@ def test_and_so_it_does_in_tables(
 @given(problems(), beam_settings(), st.data())
 @examples(60)
 def test_a_beam_of_one_is_greedy_search(problem: Problem, wanted: dict[str, Any], data: st.DataObject) -> None:
-    shared = {name: wanted[name] for name in ("repetition_penalty", "no_repeat_ngram")}
     kinds = ("minimum", "prefix", "banned")
     requests = [data.draw(demands(problem.vocab, problem.longest, kinds)).request(problem.vocab) for _ in range(2)]
     config = problem.beam(1, wanted)
-    greedy = search(problem.session(), GreedyConfig(name="greedy", **shared), requests, eos_id=END)
+    same = {name: wanted[name] for name in ("repetition_penalty", "no_repeat_ngram")}
+    greedy = search(problem.session(), GreedyConfig(name="greedy", **same), requests, eos_id=END)
     for [one], [other] in zip(search(problem.session(), config, requests, eos_id=END), greedy, strict=True):
         assert (one.tokens, one.finished) == (other.tokens, other.finished)
         assert one.log_probability == pytest.approx(other.log_probability, abs=1e-9)

@@ -88,8 +88,11 @@ def generate(
     precision: Precision = "float32",
     threads: Threads = None,
     max_tokens_per_batch: Annotated[
-        int, typer.Option(min=1, help="Padded prompt tokens continued at once.", rich_help_panel="Model and speed")
-    ] = 2048,
+        int,
+        typer.Option(
+            min=1, help="Padded tokens of prompts and continuations at once.", rich_help_panel="Model and speed"
+        ),
+    ] = 8192,
     lines_at_once: LinesAtOnce = 64,
 ) -> None:
     """Continue texts, one line per line: prompt and continuation, line breaks in them as \\n, blank for blank.
