@@ -117,8 +117,8 @@ def translate(
         bool,
         typer.Option(
             "--shortlist",
-            help="Only tokens that the bundle's shortlist has for a line, which transformer-shortlist makes: faster for "
-            "lines one by one. Lines with phrases, of the glossary or of their own, are searched in all tokens.",
+            help="Only tokens that the bundle's shortlist has for a line, which transformer-shortlist makes: faster "
+            "for lines one by one. Lines with phrases, of the glossary or of their own, are searched in all tokens.",
             rich_help_panel="Model and speed",
         ),
     ] = False,
