@@ -121,3 +121,10 @@ def test_of_several_best_the_last_one_is_the_bar():
 
 def test_without_any_room_the_empty_output_is_the_only_one():
     assert [[tuple(each) for each in best] for best in _endings(0, 3).best()] == [[([], 0.0, 0.0, False, [])], []]
+
+
+def test_a_source_token_without_any_attention_leaves_the_score_finite():
+    endings = _endings(5, coverage_penalty=0.5)
+    _add(endings, [3, 0], -2.0, coverage=torch.tensor([0.0, 1.0]))
+    [[best]] = endings.best()
+    assert -60 < best.score < -40  # half of the logarithm of the smallest number

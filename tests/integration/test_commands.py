@@ -116,7 +116,7 @@ def test_a_sweep_from_an_own_folder_of_settings(tmp_path: Path) -> None:
 def test_help_names_groups_and_options(tmp_path: Path, command: str) -> None:
     shown = run(tmp_path, command, "--help").stdout
     assert f"transformer-{command}" in shown
-    assert "decoding: beam, greedy, sample" in shown
+    assert "decoding: beam, greedy, mbr, sample" in shown
     assert "data: csv_pairs, hub_pairs, hub_text, " in shown
     assert files(tmp_path / "here") == set()
 

@@ -4,6 +4,7 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from transformer.decoding.config import BeamConfig
@@ -52,7 +53,9 @@ class Endings:
         self._endings_left_NG[example, group] -= 1
         score = total / self._penalty(max(len(tokens), 1))
         if coverage is not None:
-            score += self._config.coverage_penalty * float(coverage.clamp(max=1.0).log().sum())
+            # A source token without any attention counts as the smallest number: scores stay finite.
+            smallest = torch.finfo(coverage.dtype).tiny
+            score += self._config.coverage_penalty * float(coverage.clamp(smallest, 1.0).log().sum())
         hypothesis = Hypothesis(tokens[:-1] if finished else tokens, math.fsum(own), score, finished, own)
         others = self.hypotheses[example]
         if any(other.finished == finished and other.tokens == hypothesis.tokens for other in others):
