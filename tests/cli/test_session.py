@@ -1,5 +1,6 @@
 """Lines answered by processes of their own: pipes, interruptions, terminals. Answers are upper case, without torch."""
 
+import codecs
 import os
 import re
 import select
@@ -142,6 +143,7 @@ class Terminal:
 
     def __init__(self, master):
         self._master, self.shown = master, ""
+        self._decoder = codecs.getincrementaldecoder("utf-8")()  # a read may end inside of a character
 
     def type(self, text):
         os.write(self._master, text.encode())
@@ -153,7 +155,7 @@ class Terminal:
             ready = select.select([self._master], [], [], max(end - time.monotonic(), 0))[0]
             assert ready, f"{pattern!r} is not in {self.shown!r}"
             try:
-                self.shown += os.read(self._master, 4096).decode()
+                self.shown += self._decoder.decode(os.read(self._master, 4096))
             except OSError:  # the program has ended
                 raise AssertionError(f"{pattern!r} is not in {self.shown!r}") from None
         before, self.shown = self.shown[: found.start()], self.shown[found.end() :]
