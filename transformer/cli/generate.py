@@ -73,7 +73,7 @@ def generate(
     draft: Annotated[
         Path | None,
         typer.Option(
-            help="A smaller bundle with the same tokenizer that guesses ahead: the same distribution, faster.",
+            help="A smaller bundle with the same tokenizer that guesses ahead: the same distribution, in fewer passes.",
             rich_help_panel="Model and speed",
             show_default=False,
         ),

@@ -46,7 +46,7 @@ def step_by_step(model: StepModel, choose: Chooser, rules: Rules, *, copies: int
     while live:
         normalizers_M = log_normalizers(logits_MV)
         check_numbers(normalizers_M.cpu().numpy())
-        ranked_MV = rules.penalize(logits_MV, tokens_MT) if rules.change_scores else logits_MV.clone()
+        ranked_MV = rules.penalize(logits_MV, tokens_MT) if rules.change_scores else logits_MV
         rules.forbid(ranked_MV, tokens_MT, np.array(live) // copies, states)
         possible_M = ranked_MV.amax(-1).isfinite().cpu()
         chosen_M = choose(ranked_MV, live).cpu()

@@ -40,8 +40,8 @@ class Generator:
     Args:
         bundle: a trained decoder-only model and its tokenizer.
         device: where to run.
-        draft: a smaller model with the same tokenizer, which makes greedy search and sampling faster by drafting
-            tokens, one prompt at a time. Greedy outputs stay the same, sampled ones have the same distribution.
+        draft: a smaller model with the same tokenizer, which drafts tokens in greedy search and sampling, one prompt at
+            a time. Greedy outputs stay the same, sampled ones have the same distribution.
         draft_tokens: tokens that it drafts at once.
 
     Attributes:
