@@ -13,7 +13,7 @@ from transformer.bundle import load_bundle, load_weights, save_bundle
 from transformer.models.config import DecoderOnlyConfig, EncoderDecoderConfig
 from transformer.models.decoder_only import DecoderOnly
 from transformer.models.encoder_decoder import EncoderDecoder
-from transformer.training.config import AdamWConfig
+from transformer.training.optimizer_config import AdamWConfig
 from transformer.training.optimizers import build_optimizer
 
 TIED = ["embedding.weight", "output.weight"]

@@ -18,7 +18,8 @@ from transformer.data.subwords.config import ByteConfig
 from transformer.data.subwords.tokenizer import Tokenizer
 from transformer.models.encoder_decoder import EncoderDecoder
 from transformer.nn.loss import LossSum
-from transformer.training.config import InverseSqrtConfig, TrainConfig
+from transformer.training.config import TrainConfig
+from transformer.training.optimizer_config import InverseSqrtConfig
 from transformer.training.schedules import rate_factor
 from transformer.training.setup import build_trainer
 from transformer.training.task import Task

@@ -7,7 +7,7 @@ from torch import nn
 from transformer.models.config import DecoderOnlyConfig, EncoderDecoderConfig
 from transformer.models.decoder_only import DecoderOnly
 from transformer.models.encoder_decoder import EncoderDecoder
-from transformer.training.config import AdamWConfig
+from transformer.training.optimizer_config import AdamWConfig
 from transformer.training.optimizers import build_optimizer, decay_groups
 
 SIZE = {"d_model": 8, "num_heads": 2, "d_ff": 12, "max_length": 6}

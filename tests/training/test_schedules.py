@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from transformer.training.config import (
+from transformer.training.optimizer_config import (
     ConstantConfig,
     CosineConfig,
     InverseSqrtConfig,

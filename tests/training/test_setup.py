@@ -11,9 +11,10 @@ import torch
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from rich.console import Console
 
-from transformer.training.config import TrainConfig, TrainerConfig
+from transformer.training.config import TrainConfig
 from transformer.training.run import train
 from transformer.training.setup import best_and_stopping, build_trainer, check_accelerator, choose_precision
+from transformer.training.trainer_config import TrainerConfig
 
 Settings = Callable[..., dict[str, Any]]
 

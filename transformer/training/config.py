@@ -1,6 +1,6 @@
 """Everything that a training run is told. Imports no torch: a wrong setting is reported at once."""
 
-from typing import Annotated, Literal, Self
+from typing import Self
 
 from pydantic import Field, model_validator
 
@@ -14,139 +14,14 @@ from transformer.decoding.config import DecodingConfig, MbrConfig
 from transformer.decoding.lengths import check_no_source
 from transformer.metrics.names import GENERATED_METRICS, TEXT_METRICS, TRANSLATION_METRICS, Direction
 from transformer.models.config import EncoderDecoderConfig, ModelConfig
-
-
-class AdamWConfig(Config):
-    """AdamW (Loshchilov & Hutter 2019); weight decay applies to matrices only, not to biases, gains or embeddings."""
-
-    name: Literal["adamw"]
-    learning_rate: float = Field(gt=0, description="the peak; the scheduler multiplies it by at most 1")
-    betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.98)
-    eps: float = Field(1e-9, gt=0)
-    weight_decay: float = Field(0.0, ge=0)
-
-
-OptimizerConfig = AdamWConfig
-
-
-class _WarmupConfig(Config):
-    warmup_steps: int = Field(0, ge=0, description="optimizer steps of linear rise; step s has rate s / warmup_steps")
-
-
-class InverseSqrtConfig(_WarmupConfig):
-    """After the warm-up, ``sqrt(warmup_steps / step)`` (Vaswani et al. 2017, section 5.3)."""
-
-    name: Literal["inverse_sqrt"]
-
-
-class CosineConfig(_WarmupConfig):
-    """After the warm-up, half a cosine down to ``final_fraction`` at the last step."""
-
-    name: Literal["cosine"]
-    final_fraction: float = Field(0.1, ge=0, le=1)
-
-
-class WarmupStableDecayConfig(_WarmupConfig):
-    """After the warm-up, constant, then linear towards 0 over the last ``decay_fraction`` of all steps."""
-
-    name: Literal["warmup_stable_decay"]
-    decay_fraction: float = Field(0.5, gt=0, le=1)
-
-
-class ConstantConfig(_WarmupConfig):
-    """After the warm-up, constant."""
-
-    name: Literal["constant"]
-
-
-SchedulerConfig = Annotated[
-    InverseSqrtConfig | CosineConfig | WarmupStableDecayConfig | ConstantConfig, Field(discriminator="name")
-]
-
-
-class TrainerConfig(Config):
-    """Length and hardware of a run; names and meanings are those of ``lightning.Trainer``."""
-
-    max_steps: int | None = Field(None, ge=1, description="optimizer steps; counted from the very start of the run")
-    max_epochs: int | None = Field(None, ge=1, description="passes over the training data; the shorter limit counts")
-    max_time: str | None = Field(
-        None, pattern=r"^\d\d:\d\d:\d\d:\d\d$", description="wall-clock limit, days:hours:minutes:seconds"
-    )
-    accelerator: Literal["auto", "cpu", "gpu", "cuda", "mps"] = "auto"
-    devices: Annotated[int, Field(ge=1)] | Literal["auto"] = "auto"
-    num_nodes: int = Field(1, ge=1)
-    strategy: Literal["auto", "ddp"] = "auto"
-    precision: Literal["auto", "bf16-mixed", "16-mixed", "32-true", "64-true"] = Field(
-        "auto", description="auto: bf16-mixed where the hardware has bfloat16, else 32-true"
-    )
-    accumulate_grad_batches: int = Field(1, ge=1, description="batches per optimizer step")
-    gradient_clip_val: float | None = Field(1.0, gt=0, description="greatest gradient norm, of the loss per token")
-    log_every_n_steps: int = Field(10, ge=1)
-
-    @property
-    def max_seconds(self) -> int | None:
-        """`max_time` in seconds."""
-        if self.max_time is None:
-            return None
-        days, hours, minutes, seconds = (int(part) for part in self.max_time.split(":"))
-        return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if self.max_steps is None and self.max_epochs is None:
-            raise ValueError("one of `trainer.max_steps` and `trainer.max_epochs` must be given.")
-        return self
-
-
-class ValidationConfig(Config):
-    """How often a run is validated, and on what."""
-
-    every_n_steps: int = Field(
-        500, ge=1, description="optimizer steps between validations; the last step always is one"
-    )
-    num_generated: int | None = Field(
-        None, ge=0, description="translation only: validation sentences translated and scored; null: 200"
-    )
-    num_shown: int = Field(3, ge=0, description="sample outputs shown each time")
-
-
-class CheckpointConfig(Config):
-    """What is kept of a run besides its end."""
-
-    every_n_steps: int = Field(500, ge=1, description="optimizer steps between saves of last.ckpt, which a run resumes")
-    monitor: str = Field("validation/loss", description="metric that decides which checkpoints are best")
-    keep_best: int = Field(1, ge=1, description="number of best checkpoints kept")
-
-
-class EarlyStoppingConfig(Config):
-    """Stop when a metric has not improved for a while."""
-
-    monitor: str = "validation/loss"
-    patience: int = Field(5, ge=1, description="validations without improvement")
-    min_delta: float = Field(0.0, ge=0, description="smaller changes are no improvement")
-
-
-class CsvLoggerConfig(Config):
-    """Metrics as a table, metrics.csv."""
-
-    name: Literal["csv"]
-
-
-class TensorBoardLoggerConfig(Config):
-    """Event files for TensorBoard."""
-
-    name: Literal["tensorboard"]
-
-
-class WandbLoggerConfig(Config):
-    """Weights & Biases; offline by default, so nothing leaves the run's folder until ``wandb sync``."""
-
-    name: Literal["wandb"]
-    project: str = "transformer"
-    offline: bool = True
-
-
-LoggerConfig = Annotated[CsvLoggerConfig | TensorBoardLoggerConfig | WandbLoggerConfig, Field(discriminator="name")]
+from transformer.training.optimizer_config import OptimizerConfig, SchedulerConfig
+from transformer.training.trainer_config import (
+    CheckpointConfig,
+    EarlyStoppingConfig,
+    LoggerConfig,
+    TrainerConfig,
+    ValidationConfig,
+)
 
 
 class TrainConfig(Config):

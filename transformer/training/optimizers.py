@@ -6,7 +6,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from transformer.training.config import AdamWConfig, OptimizerConfig
+from transformer.training.optimizer_config import AdamWConfig, OptimizerConfig
 
 
 def build_optimizer(config: OptimizerConfig, model: nn.Module, *, fused: bool) -> Optimizer:

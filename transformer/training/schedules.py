@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable
 from typing import assert_never
 
-from transformer.training.config import (
+from transformer.training.optimizer_config import (
     ConstantConfig,
     CosineConfig,
     InverseSqrtConfig,

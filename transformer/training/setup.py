@@ -11,11 +11,11 @@ from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger, Wand
 
 from transformer.training.callbacks import Patience
 from transformer.training.checkpoints import AtomicCheckpointIO
-from transformer.training.config import (
+from transformer.training.config import TrainConfig
+from transformer.training.trainer_config import (
     CsvLoggerConfig,
     LoggerConfig,
     TensorBoardLoggerConfig,
-    TrainConfig,
     TrainerConfig,
     WandbLoggerConfig,
 )
