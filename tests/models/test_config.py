@@ -68,7 +68,7 @@ def test_plain_data_comes_back_as_it_went():
         ({"sliding_window": 0}, "sliding_window\n.*greater than or equal to 1"),
         ({"d_model": "12"}, "d_model\n.*valid integer"),
         ({"bias": 1}, "bias\n.*valid boolean"),
-        ({"activation": "silu"}, "activation\n.*'relu', 'gelu', 'gelu_tanh' or 'swiglu'"),
+        ({"activation": "silu"}, "activation\n.*'relu', 'relu_squared', 'gelu', 'gelu_tanh' or 'swiglu'"),
         ({"n_layer": 2}, "n_layer\n.*not permitted"),
         ({"vocab_size": 100}, "vocab_size\n.*not permitted"),
     ],

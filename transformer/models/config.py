@@ -12,6 +12,9 @@ class _WholeModelConfig(StackConfig):
 
     scale_embeddings: bool = Field(True, description="multiply embeddings by sqrt(d_model)")
     initialization: Literal["xavier", "normal"] = "xavier"
+    zero_outputs: bool = Field(
+        False, description="projections into the residual stream, and an output layer that is not tied, start at zero"
+    )
     init_std: float | None = Field(None, gt=0, description="only with initialization: normal; default 0.02")
 
     @model_validator(mode="after")

@@ -10,7 +10,7 @@ from transformer.nn.attention import Backend
 from transformer.nn.cache import DecoderCache
 from transformer.nn.dropout import Dropout
 from transformer.nn.embedding import TokenEmbedding
-from transformer.nn.layers import TransformerLayer, final_norm
+from transformer.nn.layers import LayerDrop, TransformerLayer, embedding_norm, final_norm
 from transformer.nn.masks import causal_mask, padding_mask, segment_mask, sliding_window_mask
 from transformer.nn.positions import build_position_encoding, place_segments, place_tokens
 
@@ -41,7 +41,9 @@ class DecoderOnly(nn.Module):
             num_heads=config.num_heads,
             rotary_base=config.rotary_base or 10000.0,
         )
-        self.dropout = Dropout(config.dropout)
+        self.embedding_norm = embedding_norm(config)
+        self.dropout = Dropout(config.embedding_dropout_rate)
+        self.skips_layer = LayerDrop(config.layer_dropout)
         self.layers = nn.ModuleList(TransformerLayer(config, cross_attention=False) for _ in range(config.num_layers))
         self.norm = final_norm(config)
         self.output = nn.Linear(config.d_model, vocab_size, bias=False)
@@ -101,10 +103,12 @@ class DecoderOnly(nn.Module):
             num_queries, num_keys = tokens_BL.shape[1], key_positions.shape[1]
             window = sliding_window_mask(self.config.sliding_window, num_queries, num_keys, tokens_BL.device)
             mask = window if mask is None else mask & window
-        x_BLD = self.dropout(self.position.embed(x_BLD, query_positions))
+        x_BLD = self.dropout(self.embedding_norm(self.position.embed(x_BLD, query_positions)))
         signals = self.position.signals(query_positions, key_positions)
         weights = []
         for index, layer in enumerate(self.layers):
+            if self.skips_layer():
+                continue
             layer_cache = None if cache is None else cache.layers[index]
             output = layer(x_BLD, mask=mask, causal=causal, signals=signals, cache=layer_cache, backend=backend)
             x_BLD = output.hidden_BLD

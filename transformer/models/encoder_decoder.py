@@ -11,7 +11,7 @@ from transformer.nn.attention import Backend
 from transformer.nn.cache import DecoderCache
 from transformer.nn.dropout import Dropout
 from transformer.nn.embedding import TokenEmbedding
-from transformer.nn.layers import TransformerLayer, final_norm
+from transformer.nn.layers import LayerDrop, TransformerLayer, embedding_norm, final_norm
 from transformer.nn.masks import causal_mask, check_real, check_segments, padding_mask, segment_mask
 from transformer.nn.memory import SharedMemories
 from transformer.nn.positions import (
@@ -70,7 +70,9 @@ class EncoderDecoder(nn.Module):
             )
             for _ in range(2)
         )
-        self.dropout = Dropout(config.dropout)
+        self.source_embedding_norm, self.target_embedding_norm = embedding_norm(config), embedding_norm(config)
+        self.dropout = Dropout(config.embedding_dropout_rate)
+        self.skips_layer = LayerDrop(config.layer_dropout)
         self.encoder_layers = nn.ModuleList(
             TransformerLayer(config, cross_attention=False) for _ in range(config.num_encoder_layers)
         )
@@ -137,10 +139,12 @@ class EncoderDecoder(nn.Module):
             positions, mask = positions_of(mask_BS), padding_mask(mask_BS)
         else:
             positions = torch.arange(source_BS.shape[1], device=source_BS.device)[None]
-        x_BSD = self.dropout(self.source_position.embed(x_BSD, positions))
+        x_BSD = self.dropout(self.source_embedding_norm(self.source_position.embed(x_BSD, positions)))
         signals = self.source_position.signals(positions, positions)
         weights = []
         for layer in self.encoder_layers:
+            if self.skips_layer():
+                continue
             output = layer(x_BSD, mask=mask, signals=signals, backend=backend)
             x_BSD = output.hidden_BLD
             weights.append(output.self_weights_BHLL)
@@ -191,10 +195,12 @@ class EncoderDecoder(nn.Module):
             # Combined here, once for all layers.
             mask, causal = mask & causal_mask(target_BT.shape[1], target_BT.shape[1], target_BT.device), False
             memory_mask = segment_mask(target_segments_BT, source_segments_BS)
-        x_BTD = self.dropout(self.target_position.embed(x_BTD, query_positions))
+        x_BTD = self.dropout(self.target_embedding_norm(self.target_position.embed(x_BTD, query_positions)))
         signals = self.target_position.signals(query_positions, key_positions)
         self_weights, cross_weights = [], []
         for index, layer in enumerate(self.decoder_layers):
+            if self.skips_layer():
+                continue
             output = layer(
                 x_BTD,
                 mask=mask,

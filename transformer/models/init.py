@@ -3,7 +3,7 @@
 import math
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from transformer.models.config import DecoderOnlyConfig, EncoderDecoderConfig
 from transformer.nn.feedforward import FeedForward
@@ -20,6 +20,9 @@ def initialize(model: nn.Module, config: EncoderDecoderConfig | DecoderOnlyConfi
 
     ``xavier``: Glorot uniform for linear layers, each part of a fused projection as if it stood alone; embeddings
     N(0, 1/d_model), so that scaled embeddings have unit variance (Vaswani et al. 2017 as widely implemented).
+
+    With ``config.zero_outputs`` those projections are zero, so that every layer begins as the identity, and so is an
+    output layer that is not tied: the first loss is the logarithm of the vocabulary size (Yang et al. 2022).
     """
     std = DEFAULT_STD if config.init_std is None else config.init_std
     for module in model.modules():
@@ -34,24 +37,31 @@ def initialize(model: nn.Module, config: EncoderDecoderConfig | DecoderOnlyConfi
             nn.init.normal_(module.weight, std=std if config.initialization == "normal" else config.d_model**-0.5)
     for module in model.modules():
         if config.initialization == "xavier":
-            _xavier_parts(module, config)
+            for weight, rows in fused_parts(module):
+                for part in torch.split(weight, list(rows)):
+                    nn.init.xavier_uniform_(part)
         elif isinstance(module, SelfAttention | CrossAttention):
             nn.init.normal_(module.output.weight, std=std / math.sqrt(num_residuals))
         elif isinstance(module, FeedForward):
             nn.init.normal_(module.outer.weight, std=std / math.sqrt(num_residuals))
+    if config.zero_outputs:
+        for module in model.modules():
+            if isinstance(module, SelfAttention | CrossAttention):
+                nn.init.zeros_(module.output.weight)
+            elif isinstance(module, FeedForward):
+                nn.init.zeros_(module.outer.weight)
+        nn.init.zeros_(model.get_parameter("output.weight"))
 
 
-def _xavier_parts(module: nn.Module, config: EncoderDecoderConfig | DecoderOnlyConfig) -> None:
+def fused_parts(module: nn.Module) -> list[tuple[Tensor, tuple[int, ...]]]:
+    """The weights of a module's own fused projections, each with the row counts of its parts."""
     if isinstance(module, SelfAttention):
-        parts = torch.split(module.query_key_value.weight, list(module.widths))
-    elif isinstance(module, CrossAttention):
-        parts = torch.chunk(module.key_value.weight, 2)
-    elif isinstance(module, FeedForward) and module.activation == "swiglu":
-        parts = torch.chunk(module.inner.weight, 2)
-    else:
-        return
-    for part in parts:
-        nn.init.xavier_uniform_(part)
+        return [(module.query_key_value.weight, module.widths)]
+    if isinstance(module, CrossAttention):
+        return [(module.key_value.weight, (module.key_value.out_features // 2,) * 2)]
+    if isinstance(module, FeedForward) and module.activation == "swiglu":
+        return [(module.inner.weight, (module.inner.out_features // 2,) * 2)]
+    return []
 
 
 def count_parameters(model: nn.Module, *, embeddings: bool = True) -> int:

@@ -8,7 +8,7 @@ from transformer.config import Config
 
 PositionName = Literal["sinusoidal", "learned", "rotary", "alibi", "none"]
 NormName = Literal["layer_norm", "rms_norm"]
-ActivationName = Literal["relu", "gelu", "gelu_tanh", "swiglu"]
+ActivationName = Literal["relu", "relu_squared", "gelu", "gelu_tanh", "swiglu"]
 
 
 def checked_head_size(d_model: int, num_heads: int, num_kv_heads: int) -> int:
@@ -35,10 +35,13 @@ class StackConfig(Config):
     position: PositionName = "sinusoidal"
     rotary_base: float | None = Field(None, gt=0, description="only with position: rotary; default 10000")
     bias: bool = Field(True, description="biases in linear layers and LayerNorm")
+    embedding_norm: bool = Field(False, description="normalise the sum of token embedding and position")
     qk_norm: bool = Field(False, description="RMS-normalise queries and keys of each head")
     dropout: float = Field(0.1, ge=0, lt=1, description="on embeddings and on each sublayer's output")
+    embedding_dropout: float | None = Field(None, ge=0, lt=1, description="on embeddings; default: dropout")
     attention_dropout: float = Field(0.0, ge=0, lt=1, description="on attention weights")
     activation_dropout: float = Field(0.0, ge=0, lt=1, description="inside the feed-forward")
+    layer_dropout: float = Field(0.0, ge=0, lt=1, description="chance that a training step skips a layer (LayerDrop)")
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -60,6 +63,11 @@ class StackConfig(Config):
     def kv_heads(self) -> int:
         """Number of key and value heads."""
         return self.num_heads if self.num_kv_heads is None else self.num_kv_heads
+
+    @property
+    def embedding_dropout_rate(self) -> float:
+        """Dropout on embeddings."""
+        return self.dropout if self.embedding_dropout is None else self.embedding_dropout
 
     @property
     def ff_width(self) -> int:

@@ -10,7 +10,10 @@ from transformer.nn.dropout import Dropout
 
 
 class FeedForward(nn.Module):
-    """``W2 act(W1 x)``, or SwiGLU ``W2 (silu(Wg x) * Wu x)`` (Shazeer 2020), gate and up in one projection."""
+    """``W2 act(W1 x)``, or SwiGLU ``W2 (silu(Wg x) * Wu x)`` (Shazeer 2020), gate and up in one projection.
+
+    Among the activations is the squared ReLU of Primer (So et al. 2021).
+    """
 
     def __init__(self, d_model: int, d_ff: int, activation: ActivationName, *, bias: bool, dropout: float) -> None:
         super().__init__()
@@ -26,6 +29,8 @@ class FeedForward(nn.Module):
         match self.activation:
             case "relu":
                 return F.relu(x_BLF)
+            case "relu_squared":
+                return F.relu(x_BLF).square()
             case "gelu":
                 return F.gelu(x_BLF)
             case "gelu_tanh":

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import Literal, NamedTuple
 
+import torch
 from torch import Tensor, nn
 
 from transformer.nn.attention import Backend
@@ -123,9 +124,32 @@ class TransformerLayer(nn.Module):
         return LayerOutput(self.feed_forward_residual(x_BLD, self.feed_forward), weights[0], weights[1])
 
 
+class LayerDrop(nn.Module):
+    """Whether this step of training skips a layer, drawn anew for every layer (LayerDrop, Fan et al. 2020).
+
+    Args:
+        p: the chance; 0 draws nothing.
+    """
+
+    def __init__(self, p: float) -> None:
+        super().__init__()
+        self.p = p
+
+    def forward(self) -> bool:
+        # Drawn on the CPU, where no device has to be waited for.
+        return self.training and self.p > 0 and float(torch.rand(())) < self.p
+
+
 def _residual(config: StackConfig) -> Residual:
     norm = build_norm(config.norm, config.d_model, eps=config.norm_eps, bias=config.bias)
     return Residual(norm, config.norm_position, config.dropout)
+
+
+def embedding_norm(config: StackConfig) -> nn.Module:
+    """The norm of what enters the first layer, where it is asked for."""
+    if not config.embedding_norm:
+        return nn.Identity()
+    return build_norm(config.norm, config.d_model, eps=config.norm_eps, bias=config.bias)
 
 
 def final_norm(config: StackConfig) -> nn.Module:

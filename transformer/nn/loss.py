@@ -82,7 +82,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         chunk_elements: int,
     ) -> tuple[Tensor, Tensor]:
         vocab_size = weight_VD.shape[0]
-        product = _product_dtype(hidden_ND)
+        product = product_dtype(hidden_ND)
         product_weight_VD = weight_VD.to(product)  # once, not for every chunk
         scale = HALF_SCALE if product == torch.float16 else 1.0
         accumulate = torch.promote_types(hidden_ND.dtype, torch.float32)
@@ -132,7 +132,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
         )
 
 
-def _product_dtype(hidden_ND: Tensor) -> torch.dtype:
+def product_dtype(hidden_ND: Tensor) -> torch.dtype:
     """The precision matrix products run in here: autocast's where it is on, else the tensor's own."""
     device = hidden_ND.device.type
     return torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden_ND.dtype

@@ -17,7 +17,22 @@ class AdamWConfig(Config):
     weight_decay: float = Field(0.0, ge=0)
 
 
-OptimizerConfig = AdamWConfig
+class MuonConfig(Config):
+    """Muon (Jordan et al. 2024) for the matrices of the layers, AdamW without weight decay for everything else."""
+
+    name: Literal["muon"]
+    learning_rate: float = Field(gt=0, description="peak of the matrices; a step changes their spectral norm by it")
+    momentum: float = Field(0.95, ge=0, lt=1)
+    weight_decay: float = Field(0.0, ge=0, description="of the matrices")
+    iterations: int = Field(5, ge=1, description="Newton-Schulz steps of the orthogonalisation")
+    embedding_learning_rate: float = Field(gt=0, description="peak of token and position embeddings, by AdamW")
+    output_learning_rate: float = Field(gt=0, description="peak of an output layer that is not tied, by AdamW")
+    other_learning_rate: float = Field(gt=0, description="peak of gains and biases, by AdamW")
+    betas: tuple[Annotated[float, Field(ge=0, lt=1)], Annotated[float, Field(ge=0, lt=1)]] = (0.9, 0.99)
+    eps: float = Field(1e-10, gt=0, description="of AdamW")
+
+
+OptimizerConfig = Annotated[AdamWConfig | MuonConfig, Field(discriminator="name")]
 
 
 class _WarmupConfig(Config):

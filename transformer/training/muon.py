@@ -1,0 +1,123 @@
+"""Muon (Jordan et al. 2024) for the matrices of the layers, AdamW for everything else, as one optimizer."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.optim import AdamW, Optimizer
+
+# One step of the iteration is X <- a X + (b A + c A^2) X with A = X X^T; these drive every singular value to about 1
+# (0.7 to 1.2) in five steps, as steep as possible at zero (Jordan et al. 2024).
+COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+
+
+class Muon(Optimizer):
+    """Updates of matrices are the nearest matrices with equal singular values to their momentum.
+
+    For a matrix W (out, in) with gradient G: ``M = mu M + (1 - mu) G``, ``U = orthogonal((1 - mu) G + mu M)``
+    (Nesterov), ``W = W - lr (sqrt(max(1, out / in)) U + weight_decay W)``. Matrices of one shape go through the
+    iteration together. A fused projection is orthogonalised part by part, as if its parts stood alone.
+
+    Args:
+        matrices: parameters of two dimensions, each with the row counts of its parts; (out,) for a plain one.
+        others: parameter groups of AdamW, each with its own learning rate.
+        learning_rate, momentum, weight_decay: of the matrices.
+        iterations: steps of the Newton-Schulz iteration.
+        betas, eps: of AdamW.
+        fused: whether AdamW uses its fused kernel.
+    """
+
+    def __init__(
+        self,
+        matrices: Sequence[tuple[Tensor, tuple[int, ...]]],
+        others: list[dict[str, Any]],
+        *,
+        learning_rate: float,
+        momentum: float,
+        weight_decay: float,
+        iterations: int,
+        betas: tuple[float, float],
+        eps: float,
+        fused: bool,
+    ) -> None:
+        group = {
+            "params": [matrix for matrix, _ in matrices],
+            "parts": [list(parts) for _, parts in matrices],
+            "lr": learning_rate,
+            "momentum": momentum,
+            "weight_decay": weight_decay,
+            "iterations": iterations,
+        }
+        super().__init__([group], {})
+        self._adamw = AdamW(others, betas=betas, eps=eps, fused=fused)
+        self.param_groups += self._adamw.param_groups
+        self._share()
+
+    def _share(self) -> None:
+        """Let AdamW work on this optimizer's own groups and state: schedules and checkpoints then know only one."""
+        self._adamw.param_groups = self.param_groups[1:]
+        self._adamw.state = self.state
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        super().load_state_dict(state_dict)
+        self._share()
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        """One update of all parameters that have a gradient; ``closure``, if any, computes them first."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        self._update_matrices()
+        self._adamw.step()
+        return loss
+
+    def _update_matrices(self) -> None:
+        group = self.param_groups[0]
+        parts = [rows for matrix, rows in zip(group["params"], group["parts"], strict=True) if matrix.grad is not None]
+        matrices = [matrix for matrix in group["params"] if matrix.grad is not None]
+        if not matrices:
+            return  # every layer was skipped
+        gradients = [matrix.grad for matrix in matrices]
+        for matrix in matrices:
+            if "momentum" not in self.state[matrix]:
+                self.state[matrix]["momentum"] = torch.zeros_like(matrix)
+        momenta = [self.state[matrix]["momentum"] for matrix in matrices]
+        torch._foreach_lerp_(momenta, gradients, 1 - group["momentum"])
+        updates = torch._foreach_lerp(gradients, momenta, group["momentum"])
+        if group["weight_decay"] > 0:
+            torch._foreach_mul_(matrices, 1 - group["lr"] * group["weight_decay"])
+        by_shape: dict[torch.Size, tuple[list[Tensor], list[Tensor]]] = {}
+        for matrix, update, rows in zip(matrices, updates, parts, strict=True):
+            for weight, part in zip(torch.split(matrix, rows), torch.split(update, rows), strict=True):
+                same = by_shape.setdefault(part.shape, ([], []))
+                same[0].append(weight)
+                same[1].append(part)
+        for (rows, columns), (weights, same_updates) in by_shape.items():
+            orthogonal = orthogonalize(torch.stack(same_updates), group["iterations"])
+            scale = max(1.0, rows / columns) ** 0.5
+            torch._foreach_add_(weights, orthogonal.unbind(), alpha=-group["lr"] * scale)
+
+
+def orthogonalize(matrices_NRC: Tensor, iterations: int) -> Tensor:
+    """Matrices with the same singular vectors and singular values near 1, by the Newton-Schulz iteration.
+
+    Args:
+        matrices_NRC: N matrices of R rows and C columns.
+        iterations: steps; five bring all but the smallest singular values to between 0.7 and 1.2.
+
+    Returns:
+        The same shape and dtype. The products run in bfloat16 on a GPU, else in float32.
+    """
+    is_tall = matrices_NRC.shape[1] > matrices_NRC.shape[2]
+    x = matrices_NRC.mT if is_tall else matrices_NRC  # the product with the transpose is the smaller way round
+    x = x.to(torch.bfloat16 if x.is_cuda else torch.float32)
+    x = x / torch.linalg.matrix_norm(x, keepdim=True).clamp_min(1e-7)
+    a, b, c = COEFFICIENTS
+    for _ in range(iterations):
+        square = x @ x.mT
+        polynomial = torch.baddbmm(square, square, square, beta=b, alpha=c)
+        x = torch.baddbmm(x, polynomial, x, beta=a)
+    return (x.mT if is_tall else x).to(matrices_NRC.dtype)
