@@ -1,4 +1,5 @@
-# Everything is installed into .venv, from the exact versions of constraints.txt; nothing outside this folder changes.
+# Everything is installed into .venv, the peers of the benchmarks into .venv-peers, from the exact versions of
+# constraints.txt and constraints-peers.txt; nothing outside this folder changes.
 
 PYTHON ?= python3
 WORKERS ?= 2
@@ -7,6 +8,7 @@ PYTEST_ARGS ?=
 BIN := .venv/bin
 # Byte-compiling what is never imported would take as long as the rest: modules are compiled on their first import.
 INSTALL := $(BIN)/pip install -qq --no-input --disable-pip-version-check --progress-bar off --no-compile
+INSTALL_PEERS := $(subst $(BIN),.venv-peers/bin,$(INSTALL))
 TORCH := $(shell grep '^torch==' constraints.txt)
 PIN_PIP := $(shell grep '^pip==' constraints.txt)
 # One thread per test process: the processes already share the cores.
@@ -30,7 +32,7 @@ install: .venv/.runtime ## Install the package and what it needs at run time
 
 install-dev: .venv/.dev ## Install also the loggers, the tests and the linters
 
-peers: .venv/.peers ## Install what the benchmarks compare with
+peers: .venv-peers/.installed ## Install what the benchmarks compare with into .venv-peers
 
 test: lint ## Run the linters and all fast tests
 	$(PYTEST) -m "not slow and not gpu" $(PYTEST_ARGS)
@@ -52,7 +54,7 @@ build: install-dev ## Build the wheel into dist/
 	$(BIN)/python -m build --wheel --no-isolation
 
 clean: ## Remove the environment, caches and built files (keeps runs/)
-	rm -rf .venv build dist .import_linter_cache .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf .venv .venv-peers build dist .import_linter_cache .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 # The current pip resolves twice as fast as the one that Python brings along. torch goes first, by its exact version:
 # resolved along with the rest, a build for CUDA of several gigabytes may be chosen on a machine without a GPU.
@@ -70,7 +72,12 @@ clean: ## Remove the environment, caches and built files (keeps runs/)
 	@$(INSTALL) -c constraints.txt -e '.[dev]'
 	@touch $@
 
-.venv/.peers: .venv/.runtime
-	@echo "Installing what the benchmarks compare with into .venv ..."
-	@$(INSTALL) -c constraints.txt -e '.[peers]'
+# In an environment of its own, for the peers want older versions of what the project needs:
+#   .venv-peers/bin/python scripts/benchmark.py ...
+.venv-peers/.installed: pyproject.toml constraints-peers.txt
+	@echo "Installing the project and what the benchmarks compare with into .venv-peers ..."
+	@test -x .venv-peers/bin/pip || $(PYTHON) -m venv .venv-peers
+	@$(INSTALL_PEERS) $(shell grep '^pip==' constraints-peers.txt)
+	@$(INSTALL_PEERS) -c constraints-peers.txt $(shell grep '^torch==' constraints-peers.txt)
+	@$(INSTALL_PEERS) -c constraints-peers.txt -e '.[peers]'
 	@touch $@

@@ -14,9 +14,13 @@ import torch
 import typer
 from torch import Tensor
 
+from attention_benchmark import attention_command
 from constraint_benchmark import constraints
 from decode_benchmark import decode
 from decode_memory import decode_memory
+from memory_benchmark import memory
+from train_lm_benchmark import train_lm
+from train_translation_benchmark import train_translation
 from transformer.cli.compose import compose_all, config_folder, parse
 from transformer.data.batches.buckets import BatchPlan
 from transformer.nn.dropout import Dropout
@@ -34,6 +38,10 @@ def main() -> None:
 app.command()(constraints)
 app.command()(decode)
 app.command()(decode_memory)
+app.command("attention")(attention_command)
+app.command()(memory)
+app.command()(train_lm)
+app.command()(train_translation)
 
 
 @app.command()

@@ -16,7 +16,7 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-COMMANDS = ("data", "evaluate", "generate", "score", "shortlist", "tokenizer", "train", "translate")
+COMMANDS = ("average", "data", "evaluate", "generate", "score", "shortlist", "tokenizer", "train", "translate")
 
 MACHINE_PATH = re.compile(r"(?<![\w.~])/(?:home|opt|private|root|tmp|Users|var|work)/\w|\b[A-Z]:\\Users\b")
 REGISTRY_HOST = re.compile(
@@ -56,17 +56,17 @@ def imported_packages(source: str) -> set[str]:
     return names
 
 
-def pins() -> dict[str, str]:
-    """The versions of constraints.txt by normalised name."""
-    lines = (ROOT / "constraints.txt").read_text(encoding="utf-8").splitlines()
+def pins(name: str = "constraints.txt") -> dict[str, str]:
+    """The versions of constraints.txt, or of another such file, by normalised name."""
+    lines = (ROOT / name).read_text(encoding="utf-8").splitlines()
     matches = [PIN.fullmatch(line) for line in lines if not line.startswith("#")]
-    assert all(matches), "every line of constraints.txt must read name==version"
+    assert all(matches), f"every line of {name} must read name==version"
     return {canonicalize_name(match["name"]): match["version"] for match in matches if match}
 
 
-def requirements() -> Iterator[Requirement]:
-    """Everything that pyproject.toml asks for but the project itself."""
-    extras = PROJECT["optional-dependencies"].values()
+def requirements(*names: str) -> Iterator[Requirement]:
+    """What pyproject.toml asks for, and what the named extras do, but the project itself."""
+    extras = [PROJECT["optional-dependencies"][name] for name in names]
     texts = [*PROJECT["dependencies"], *(text for extra in extras for text in extra)]
     return (wanted for wanted in map(Requirement, texts) if wanted.name != PROJECT["name"])
 
@@ -108,14 +108,27 @@ def test_no_file_names_a_machine_path_or_a_registry() -> None:
     assert [hit for path in project_files() for hit in places(path, *patterns)] == []
 
 
-def test_constraints_pin_a_permitted_version_of_every_requirement() -> None:
-    versions = pins()
-    found = {wanted: versions.get(canonicalize_name(wanted.name)) for wanted in requirements()}
+@pytest.mark.parametrize(
+    ("file", "extras"),
+    [
+        ("constraints.txt", [name for name in PROJECT["optional-dependencies"] if name != "peers"]),
+        ("constraints-peers.txt", ["peers"]),
+    ],
+)
+def test_constraints_pin_a_permitted_version_of_every_requirement(file: str, extras: list[str]) -> None:
+    versions = pins(file)
+    found = {wanted: versions.get(canonicalize_name(wanted.name)) for wanted in requirements(*extras)}
     assert {
         str(wanted): version
         for wanted, version in found.items()
         if version is None or not wanted.specifier.contains(version, prereleases=True)
     } == {}
+
+
+def test_benchmarks_run_with_the_versions_of_the_project() -> None:
+    project, peers = pins(), pins("constraints-peers.txt")
+    differing = {name for name in project.keys() & peers.keys() if project[name] != peers[name]}
+    assert differing == {"protobuf", "tensorboard"}  # JoeyNMT needs older ones
 
 
 def test_every_import_of_the_package_is_a_declared_dependency() -> None:

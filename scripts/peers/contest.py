@@ -24,9 +24,9 @@ class Timed(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """What one run gave, and the seconds that it took."""
+    """What one run gave (of a search, :data:`Outputs`), and the seconds that it took."""
 
-    outputs: Outputs
+    outputs: Any
     seconds: float
 
 

@@ -45,6 +45,11 @@ def to_m2m100(model: EncoderDecoder, *, pad_id: int, bos_id: int, eos_id: int) -
             d_model=config.d_model,
             activation_function=ACTIVATIONS[config.activation],
             scale_embedding=config.scale_embeddings,
+            dropout=config.dropout,
+            attention_dropout=config.attention_dropout,
+            activation_dropout=config.activation_dropout,
+            encoder_layerdrop=0.0,
+            decoder_layerdrop=0.0,
             pad_token_id=pad_id,
             bos_token_id=bos_id,
             eos_token_id=eos_id,
@@ -52,10 +57,10 @@ def to_m2m100(model: EncoderDecoder, *, pad_id: int, bos_id: int, eos_id: int) -
         )
     ).eval()
     weights = {"shared.weight": model.target_embedding.weight}
-    weights |= _named("encoder.layer_norm", model.encoder_norm) | _named("decoder.layer_norm", model.decoder_norm)
+    weights |= named("encoder.layer_norm", model.encoder_norm) | named("decoder.layer_norm", model.decoder_norm)
     for side, layers in (("encoder", model.encoder_layers), ("decoder", model.decoder_layers)):
         for number, layer in enumerate(layers):
-            weights |= _m2m100_layer(f"{side}.layers.{number}", layer)
+            weights |= translation_layer(f"{side}.layers.{number}", layer)
     _load(theirs.model, weights, {"encoder.embed_tokens.weight", "decoder.embed_tokens.weight"})
     for part, table_LD in zip((theirs.model.encoder, theirs.model.decoder), tables, strict=True):
         # Positions count from the padding token's id + 1 there. With a row less, they would make a table of their own.
@@ -82,20 +87,23 @@ def to_gpt2(model: DecoderOnly) -> GPT2LMHeadModel:
             n_head=config.num_heads,
             n_inner=config.ff_width,
             activation_function=ACTIVATIONS[config.activation],
+            resid_pdrop=config.dropout,
+            embd_pdrop=config.dropout,
+            attn_pdrop=config.attention_dropout,
             bos_token_id=None,
             eos_token_id=None,
         )
     ).eval()
     weights = {"wte.weight": model.embedding.weight, "wpe.weight": position_table(model.position)}
-    weights |= _named("ln_f", model.norm)
+    weights |= named("ln_f", model.norm)
     for number, layer in enumerate(model.layers):
         name = f"h.{number}"
-        weights |= _named(f"{name}.ln_1", layer.self_residual.norm)
-        weights |= _named(f"{name}.attn.c_attn", layer.self_attention.query_key_value, transposed=True)
-        weights |= _named(f"{name}.attn.c_proj", layer.self_attention.output, transposed=True)
-        weights |= _named(f"{name}.ln_2", layer.feed_forward_residual.norm)
-        weights |= _named(f"{name}.mlp.c_fc", layer.feed_forward.inner, transposed=True)
-        weights |= _named(f"{name}.mlp.c_proj", layer.feed_forward.outer, transposed=True)
+        weights |= named(f"{name}.ln_1", layer.self_residual.norm)
+        weights |= named(f"{name}.attn.c_attn", layer.self_attention.query_key_value, transposed=True)
+        weights |= named(f"{name}.attn.c_proj", layer.self_attention.output, transposed=True)
+        weights |= named(f"{name}.ln_2", layer.feed_forward_residual.norm)
+        weights |= named(f"{name}.mlp.c_fc", layer.feed_forward.inner, transposed=True)
+        weights |= named(f"{name}.mlp.c_proj", layer.feed_forward.outer, transposed=True)
     _load(theirs.transformer, weights, set())
     return _with_epsilon(theirs, config.norm_eps)
 
@@ -167,22 +175,24 @@ def continuing(model: GPT2LMHeadModel, eos_id: int) -> Continue:
     return go_on
 
 
-def _m2m100_layer(name: str, layer: TransformerLayer) -> dict[str, Tensor]:
+def translation_layer(name: str, layer: TransformerLayer) -> dict[str, Tensor]:
+    """The weights of one layer of M2M100 or Marian under their names."""
     own = f"{name}.self_attn"
     weights = _split([f"{own}.{part}_proj" for part in "qkv"], layer.self_attention.query_key_value)
-    weights |= _named(f"{own}.out_proj", layer.self_attention.output)
-    weights |= _named(f"{own}_layer_norm", layer.self_residual.norm)
+    weights |= named(f"{own}.out_proj", layer.self_attention.output)
+    weights |= named(f"{own}_layer_norm", layer.self_residual.norm)
     if layer.cross_attention is not None:
         cross = f"{name}.encoder_attn"
-        weights |= _named(f"{cross}.q_proj", layer.cross_attention.query)
+        weights |= named(f"{cross}.q_proj", layer.cross_attention.query)
         weights |= _split([f"{cross}.{part}_proj" for part in "kv"], layer.cross_attention.key_value)
-        weights |= _named(f"{cross}.out_proj", layer.cross_attention.output)
-        weights |= _named(f"{cross}_layer_norm", layer.cross_residual.norm)
-    weights |= _named(f"{name}.fc1", layer.feed_forward.inner) | _named(f"{name}.fc2", layer.feed_forward.outer)
-    return weights | _named(f"{name}.final_layer_norm", layer.feed_forward_residual.norm)
+        weights |= named(f"{cross}.out_proj", layer.cross_attention.output)
+        weights |= named(f"{cross}_layer_norm", layer.cross_residual.norm)
+    weights |= named(f"{name}.fc1", layer.feed_forward.inner) | named(f"{name}.fc2", layer.feed_forward.outer)
+    return weights | named(f"{name}.final_layer_norm", layer.feed_forward_residual.norm)
 
 
-def _named(name: str, module: nn.Module, *, transposed: bool = False) -> dict[str, Tensor]:
+def named(name: str, module: nn.Module, *, transposed: bool = False) -> dict[str, Tensor]:
+    """Weight and bias of a module under their name."""
     weight: Tensor = module.weight
     return {f"{name}.weight": weight.T if transposed else weight, f"{name}.bias": module.bias}
 

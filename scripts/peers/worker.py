@@ -9,9 +9,9 @@ from typing import Any, Self
 
 import torch
 
-from peers.contest import Answer, Outputs
+from peers.contest import Answer
 
-Run = Callable[..., Outputs]
+Run = Callable[..., Any]
 SETTLED = 0.4  # seconds: threads that have run out of work keep a core busy for a while before they sleep
 
 
@@ -45,10 +45,10 @@ class Worker:
     def __call__(self, *arguments: Any) -> Answer:
         """Run it once with these arguments, when everything else has settled."""
         time.sleep(SETTLED)
-        self._connection.send(arguments)
         try:
+            self._connection.send(arguments)
             answer = self._connection.recv()
-        except EOFError as error:
+        except (EOFError, ConnectionError) as error:
             raise RuntimeError("a contestant's process has ended; its error stands above.") from error
         assert isinstance(answer, Answer)
         return answer

@@ -36,9 +36,12 @@ def test_a_translation_bundle(
     result = run_command(main, *arguments, "output=out.txt")
     assert result.status == 0, result.err
     found = scores(result.out)
-    assert set(found) == {"bleu", "chrf", "exact_match", "loss", "perplexity"}
+    assert set(found) == {"bleu", "chrf", "ter", "exact_match", "loss", "perplexity"}
     assert {score["split"] for score in found.values()} == {"test"}
+    assert all(set(score) == {"split", "name", "value", "how"} for score in found.values())
     assert found["bleu"]["how"].startswith("nrefs:1|case:mixed")
+    for heading in ("by source length", "worst sentences (by chrF)", "best sentences (by chrF)"):
+        assert f"\n{heading}\n" in result.err
     outputs = Path("out.txt").read_text(encoding="utf-8").split("\n")
     assert len(outputs) == 4  # three lines, each with its end
     hits = [output.strip() == target for output, target in zip(outputs, LINES["test"][1], strict=False)]
@@ -69,8 +72,14 @@ def test_a_language_model(tiny_bundle: Callable[..., Any], run_command: Callable
     result = run_command(main, f"bundle={tmp_path / 'bundle'}", "accelerator=cpu", "data=plain_text", *files)
     assert result.status == 0, result.err
     found = scores(result.out)
-    assert {"loss", "perplexity", "bits_per_byte"} <= set(found)
+    assert set(found) == {"loss", "perplexity", "bits_per_byte", "bits_per_character"}
     assert {score["split"] for score in found.values()} == {"validation"}  # there is no test file
+    assert result.err == ""
+    strided = run_command(
+        main, f"bundle={tmp_path / 'bundle'}", "accelerator=cpu", "data=plain_text", *files, "stride=2"
+    )
+    assert scores(strided.out)["loss"]["how"] == "nats per token, windows of 24 tokens, stride 2"
+    assert scores(strided.out)["loss"]["value"] != found["loss"]["value"]
 
 
 def test_a_corpus_of_the_wrong_kind(

@@ -96,6 +96,7 @@ def test_what_a_run_rests_on_cannot_change(
         ("tokenizer.vocab_size=400", "`tokenizer.vocab_size` cannot change when a run is resumed: it was 300 and is"),
         ("model.d_ff=64", "`model.d_ff` cannot change when a run is resumed: it was 32 and is now 64."),
         ("optimizer.learning_rate=0.5", "`optimizer.learning_rate` cannot change"),
+        ("ema={decay: 0.9}", "`ema.decay` cannot change when a run is resumed: it was None and is now 0.9."),
         ("seed=2", "`seed` cannot change when a run is resumed: it was 1 and is now 2."),
         ("batching.max_tokens_per_batch=700", "`batching.max_tokens_per_batch` cannot change"),
         ("trainer.accumulate_grad_batches=2", "`trainer.accumulate_grad_batches` cannot change"),

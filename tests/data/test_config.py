@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from omegaconf import OmegaConf
@@ -12,8 +12,10 @@ from pydantic import TypeAdapter, ValidationError
 
 from transformer.config import Config
 from transformer.data.config import DataConfig
+from transformer.data.corpora.pair_config import BleuTokenize
 from transformer.data.preparation.filter_config import DocumentFiltersConfig, PairFiltersConfig
 from transformer.data.subwords.config import TokenizerConfig
+from transformer.metrics import text
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 
@@ -44,6 +46,14 @@ TEXT_FILES = {"name": "parallel_text", "train_source": "a", "train_target": "b"}
             {"name": "plain_text", "train": "a", "validation": "b", "validation_fraction": 0.1},
             "exclude each other, but both are given.",
         ),
+        (
+            {"name": "hub_text", "dataset": "a", "held_out_rows": 10},
+            "`validation_split` and `held_out_rows` exclude each other, but both are given.",
+        ),
+        (
+            {"name": "mixture", "corpora": {"a": TEXT_FILES, "b": TEXT_FILES | {"bleu_tokenize": "none"}}},
+            "`bleu_tokenize` must be the same for all `corpora`, whose sentences are scored together, but is 13a and",
+        ),
     ],
 )
 def test_contradicting_settings_are_refused(plain: dict[str, Any], message: str) -> None:
@@ -67,6 +77,15 @@ def test_tokenizer_settings_without_sense_are_refused(plain: dict[str, Any], mes
     with pytest.raises(ValidationError) as caught:
         TypeAdapter(TokenizerConfig).validate_python(plain)
     assert message in str(caught.value)
+
+
+def test_the_ways_to_cut_words_are_those_of_the_metric() -> None:
+    assert get_args(BleuTokenize) == get_args(text.BleuTokenize)
+
+
+def test_a_mixture_cuts_words_as_its_corpora_do() -> None:
+    corpora = {name: TEXT_FILES | {"bleu_tokenize": "zh"} for name in "ab"}
+    assert parsed(DataConfig, {"name": "mixture", "corpora": corpora}).bleu_tokenize == "zh"
 
 
 CORPORA = {

@@ -42,13 +42,13 @@ def test_translation_scores(tiny_bundle, max_tokens_per_batch):
     assert evaluation.outputs == translator.translate(SOURCES)
     assert evaluation.outputs[1] == ""
     scores = {score.name: score.value for score in evaluation.scores}
-    assert list(scores) == ["bleu", "chrf", "exact_match", "loss", "perplexity"]
+    assert list(scores) == ["bleu", "chrf", "ter", "exact_match", "loss", "perplexity"]
     bundle.model.eval()
     with torch.no_grad():
         loss = _loss_one_by_one(bundle, room=23)  # of 24 positions; the longest reference has 31 characters
     assert scores["loss"] == pytest.approx(loss, rel=1e-5)
     assert scores["perplexity"] == pytest.approx(math.exp(loss), rel=1e-4)
-    assert evaluation.scores[:3] == all_scores(evaluation.outputs, REFERENCES)
+    assert evaluation.scores[:4] == all_scores(evaluation.outputs, REFERENCES)
 
 
 def test_perfect_references_score_full_marks(tiny_bundle):
@@ -84,6 +84,7 @@ def test_language_model_scores(tiny_bundle, mark_documents, max_tokens_per_batch
     assert values["loss"] == pytest.approx(total / (len(ids) - 1), rel=1e-5)
     assert values["perplexity"] == pytest.approx(math.exp(total / (len(ids) - 1)), rel=1e-4)
     assert values["bits_per_byte"] == pytest.approx(total / math.log(2) / 25, rel=1e-5)  # three letters of two bytes
+    assert values["bits_per_character"] == pytest.approx(total / math.log(2) / 22, rel=1e-5)
 
 
 @pytest.mark.parametrize("texts", [[], [""], ["a"], ["", "a"]])

@@ -11,7 +11,7 @@ from transformer.data.corpora.pair_config import MixtureConfig, PhrasesConfig
 from transformer.data.subwords.config import CharConfig
 from transformer.data.subwords.tokenizer import Tokenizer
 from transformer.decoding.config import BeamConfig, GreedyConfig, SampleConfig
-from transformer.inference import scorer
+from transformer.inference import forced
 from transformer.inference.generator import Generator
 from transformer.inference.scorer import score_texts, score_translations
 from transformer.inference.translator import Translator
@@ -208,7 +208,7 @@ def test_never_more_logits_at_once_than_allowed_and_none_for_padding(translator,
     sources, targets = _texts(8, seed=7), _texts(8, seed=8)
     expected = score_translations(translator, sources, targets)
     size = translator.bundle.target_tokenizer.vocab_size
-    monkeypatch.setattr(scorer, "CPU_CHUNK_ELEMENTS", 5 * size + 1)
+    monkeypatch.setattr(forced, "CPU_CHUNK_ELEMENTS", 5 * size + 1)
     rows = []
     handle = translator.model.output.register_forward_hook(lambda module, inputs, output: rows.append(len(output)))
     try:

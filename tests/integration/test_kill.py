@@ -113,7 +113,8 @@ def settings_of(tmp_path: Path, *, streaming: bool) -> dict[str, Any]:
         "scheduler": {"name": "inverse_sqrt", "warmup_steps": 4},
         "trainer": {"max_steps": 240, "accelerator": "cpu", "devices": 1, "precision": "32-true"},
         "validation": {"every_n_steps": 40, "num_generated": 0, "num_shown": 0},
-        "checkpoint": {"every_n_steps": 3},
+        "checkpoint": {"every_n_steps": 3, "keep_best": 2, "keep_latest": 2},
+        "ema": {"decay": 0.9, "start_step": 5},
         "decoding": {"name": "greedy"},
         "label_smoothing": 0.1,
     }  # fmt: skip

@@ -100,6 +100,9 @@ def assert_same_end(folder: Path, other: Path) -> None:
     one, two = (load_checkpoint(path / "checkpoints" / "last.ckpt") for path in (folder, other))
     assert one["global_step"] == two["global_step"]
     assert all(torch.equal(one["state_dict"][name], two["state_dict"][name]) for name in one["state_dict"])
+    assert one.keys() == two.keys()
+    if "raw_weights" in one:
+        assert all(torch.equal(one["raw_weights"][name], two["raw_weights"][name]) for name in one["raw_weights"])
     states = zip(tensors(one["optimizer_states"]), tensors(two["optimizer_states"]), strict=True)
     assert all(torch.equal(a, b) for a, b in states)
     assert one["lr_schedulers"] == two["lr_schedulers"]
@@ -119,17 +122,30 @@ def tensors(value: Any) -> Iterator[torch.Tensor]:
             yield from tensors(inner)
 
 
-@pytest.mark.parametrize("accumulate", [1, 2])
-def test_resumed_from_any_batch_equals_uninterrupted(settings: dict[str, Any], tmp_path: Path, accumulate: int) -> None:
-    config = with_trainer(settings, accumulate_grad_batches=accumulate)
+FEATURES: dict[str, Any] = {  # with a rate at which updates are skipped and the run goes back several times
+    "optimizer": {"name": "adamw", "learning_rate": 1.0, "weight_decay": 0.1},
+    "ema": {"decay": 0.8, "start_step": 2},
+    "divergence": {"loss_factor": 1.2, "max_skips": 2, "max_rollbacks": 99},
+    "checkpoint": {"every_n_steps": 3, "keep_best": 2, "keep_latest": 2},
+}
+
+
+@pytest.mark.parametrize(("accumulate", "features"), [(1, False), (2, False), (1, True)])
+def test_resumed_from_any_batch_equals_uninterrupted(
+    settings: dict[str, Any], tmp_path: Path, accumulate: int, features: bool
+) -> None:
+    config = with_trainer(settings | (FEATURES if features else {}), accumulate_grad_batches=accumulate)
     whole: list[list[int]] = []
     run_and_record(config, tmp_path / "whole", whole)
+    entries = read_history(tmp_path / "whole" / "metrics.jsonl")
+    for event in ("skipped_updates", "rolled_back_to"):
+        assert any(event in entry for entry in entries) == features
     per_epoch = len(whole) // 2
     first_epoch = list(itertools.chain.from_iterable(whole[:per_epoch]))
     assert sorted(first_epoch) != first_epoch
     assert whole[:per_epoch] != whole[per_epoch:]
     first_save = 3 * accumulate
-    for batch in range(first_save, len(whole), 1 if accumulate == 1 else 3):
+    for batch in range(first_save, len(whole), 3 if accumulate == 2 or features else 1):
         folder = tmp_path / f"killed-{batch}"
         run_until(config, folder, batch)
         saved = load_checkpoint(folder / "checkpoints" / "last.ckpt")["global_step"] * accumulate

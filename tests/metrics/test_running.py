@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from transformer.metrics.running import TokenMean, bits_per_byte, perplexity
+from transformer.metrics.running import TokenMean, bits_per_byte, bits_per_character, perplexity
 
 
 def test_the_mean_is_over_tokens_not_over_batches() -> None:
@@ -50,3 +50,10 @@ def test_bits_per_byte() -> None:
     assert bits_per_byte(8 * math.log(2), 4) == pytest.approx(2)
     # A uniform choice among 256 bytes costs eight bits, whatever the tokens.
     assert bits_per_byte(10 * math.log(256), 10) == pytest.approx(8)
+
+
+def test_bits_per_character() -> None:
+    nll = 12 * math.log(2)
+    text = "äöü"  # six bytes
+    assert bits_per_character(nll, len(text)) == pytest.approx(4)
+    assert bits_per_byte(nll, len(text.encode())) == pytest.approx(2)

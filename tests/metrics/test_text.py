@@ -3,9 +3,10 @@
 import random
 
 import pytest
+from sacrebleu.metrics.chrf import CHRF
 
 from transformer.metrics.names import TRANSLATION_METRICS
-from transformer.metrics.text import all_scores, bleu, chrf, exact_match
+from transformer.metrics.text import all_scores, bleu, chrf, exact_match, sentence_chrf, ter, validation_scores
 
 HYPOTHESES = ["The dog bit the man.", "It was not very surprising.", "The man had bitten the dog first."]
 REFERENCES = ["The dog bit the man.", "It was not unexpected.", "The man bit him first."]
@@ -46,19 +47,43 @@ def test_exact_match_counts_equal_lines() -> None:
     assert exact_match([""], [""]).value == 100
 
 
-def test_all_scores_have_a_known_direction() -> None:
-    scores = all_scores(HYPOTHESES, REFERENCES)
+def test_ter_by_hand() -> None:
+    # One word replaced; two words moved together, which is one edit; one word left out: 3 edits of 4 + 4 + 2 words.
+    score = ter(["a b x d", "c d a b", "a"], ["a b c d", "a b c d", "A b"])
+    assert score.value == pytest.approx(30)
+    assert score.signature.startswith("nrefs:1|case:lc|tok:tercom|norm:no|punct:yes|asian:no|version:")
+    assert ter(["a b c d e"], ["x"]).value == pytest.approx(500)  # more than 100 is possible
+
+
+def test_sentence_chrf_is_that_of_sacrebleu() -> None:
+    metric = CHRF()
+    expected = [metric.sentence_score(*pair).score for pair in zip(HYPOTHESES, ([r] for r in REFERENCES), strict=True)]
+    assert sentence_chrf(HYPOTHESES, REFERENCES) == expected
+    assert expected[0] == pytest.approx(100)
+    assert expected[2] < 70
+
+
+def test_every_score() -> None:
+    scores = all_scores(HYPOTHESES, REFERENCES, "char")
+    assert scores == [
+        *(bleu(HYPOTHESES, REFERENCES, "char"), chrf(HYPOTHESES, REFERENCES)),
+        *(ter(HYPOTHESES, REFERENCES), exact_match(HYPOTHESES, REFERENCES)),
+    ]
+
+
+def test_validation_scores_have_a_known_direction() -> None:
+    scores = validation_scores(HYPOTHESES, REFERENCES)
     assert [score.name for score in scores] == ["bleu", "chrf", "exact_match"]
     assert all(TRANSLATION_METRICS[f"validation/{score.name}"] == "max" for score in scores)
     assert scores[0] == bleu(HYPOTHESES, REFERENCES)
 
 
 def test_a_perfect_and_an_empty_output() -> None:
-    assert [score.value for score in all_scores(REFERENCES, REFERENCES)] == pytest.approx([100, 100, 100])
-    assert [score.value for score in all_scores(["", "", ""], REFERENCES)] == [0, 0, 0]
+    assert [score.value for score in all_scores(REFERENCES, REFERENCES)] == pytest.approx([100, 100, 0, 100])
+    assert [score.value for score in all_scores(["", "", ""], REFERENCES)] == [0, 0, 100, 0]
 
 
-@pytest.mark.parametrize("score", [bleu, chrf, exact_match, all_scores])
+@pytest.mark.parametrize("score", [bleu, chrf, ter, exact_match, validation_scores, all_scores, sentence_chrf])
 def test_unequal_or_no_lines_are_refused(score: object) -> None:
     assert callable(score)
     with pytest.raises(ValueError, match="there are 2 and 3"):

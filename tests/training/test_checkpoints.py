@@ -37,6 +37,7 @@ def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pyt
         files.save_checkpoint({**GOOD, "global_step": 8}, path)
     assert path.read_bytes() == before
     assert files.load_checkpoint(path)["global_step"] == 7
+    assert list(path.parent.iterdir()) == [path]  # on a full disk half a file would take the room for the next
 
 
 def test_a_file_is_written_out_before_it_takes_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,6 +28,18 @@ Settings = Callable[..., dict[str, Any]]
         ("translation", {"trainer.gradient_clip_val": 0.0}, "greater than 0"),
         ("translation", {"tokenizer.joint": False}, "`model.tie_embeddings: all` needs `tokenizer.joint: true`"),
         ("translation", {"label_smoothing": 1.0}, "less than 1"),
+        ("translation", {"divergence.loss_factor": 1.0}, "greater than 1"),
+        ("translation", {"ema.decay": 1.0}, "less than 1"),
+        ("text", {"ema.start_step": 4}, "`ema.start_step` must be below `trainer.max_steps` (4) to have an effect"),
+        ("translation", {"r_drop": -1.0}, "greater than or equal to 0"),
+        (
+            "translation",
+            {"r_drop": 5.0},
+            "`r_drop` has no effect on a model without dropout, whose two passes are the same; give `model.dropout`",
+        ),
+        # Both passes skip the same layers.
+        ("text", {"r_drop": 5.0, "model.layer_dropout": 0.1}, "`r_drop` has no effect on a model without dropout"),
+        ("text", {"r_drop": 5.0, "model.dropout": 0.0}, "`r_drop` has no effect on a model without dropout"),
         ("translation", {"data": {"name": "python_docs"}}, "gives single texts, which need `model.name: decoder_only`"),
         ("text", {"data": {"name": "phrases"}}, "gives sentence pairs, which need `model.name: encoder_decoder`"),
         (
@@ -149,6 +161,10 @@ def test_separate_vocabularies_need_an_untied_source(run_settings: Settings) -> 
         ),
         ("text", {"tokenizer": {"name": "bpe", "dropout": 0.1}, "preparation.streaming": True}),
         ("text", {"data": {"name": "python_docs"}, "batching.packing": True}),
+        ("text", {"r_drop": 5.0, "model.dropout": 0.1}),
+        ("text", {"r_drop": 5.0, "model.embedding_dropout": 0.1}),
+        ("translation", {"r_drop": 5.0, "model.attention_dropout": 0.1}),
+        ("translation", {"r_drop": 5.0, "model.activation_dropout": 0.1}),
         ("text", {"preparation": {"streaming": True, "shuffle_buffer": 9}}),
     ],
 )

@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sacrebleu
 from rich.console import Console
 
+from transformer.data.subwords.tokenizer import Tokenizer
 from transformer.data.translation_data import read_pairs
 from transformer.metrics.text import bleu, chrf, exact_match
 from transformer.training.config import TrainConfig
@@ -54,6 +56,32 @@ def test_scores_are_those_of_the_first_sentences_whatever_the_batches(
     for score in (bleu, chrf, exact_match):
         expected = score(outputs, references)
         assert entry[f"validation/{expected.name}"] == pytest.approx(expected.value, abs=1e-4)
+
+
+def test_bleu_cuts_words_as_the_data_says(
+    run_settings: Settings, tmp_path: Path, samples: list[Sample], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outputs = ["on the 5th of May ,", "ten (10) people .", "it's 7:30 o'clock!"]
+    monkeypatch.setattr(Tokenizer, "decode_batch", lambda self, ids: outputs[: len(ids)])
+    values = {}
+    for tokenize in ("none", "char"):
+        changes = {
+            "trainer.max_steps": 1,
+            "validation.num_generated": 3,
+            "validation.num_shown": 3,
+            "data.bleu_tokenize": tokenize,
+        }
+        train(TrainConfig.from_plain(run_settings("translation", changes)), tmp_path / tokenize, Console(quiet=True))
+        history = read_history(tmp_path / tokenize / "metrics.jsonl")
+        [values[tokenize]] = [entry["validation/bleu"] for entry in history if "validation/bleu" in entry]
+    assert len(samples) == 6
+    for (tokenize, value), shown in zip(values.items(), (samples[:3], samples[3:]), strict=True):
+        references = [sample.reference or "" for sample in shown]
+        expected = sacrebleu.corpus_bleu(
+            [sample.output for sample in shown], [references], tokenize=tokenize, force=True
+        ).score
+        assert value == pytest.approx(expected, abs=1e-4)
+    assert abs(values["none"] - values["char"]) > 0.1
 
 
 def test_without_translations_there_are_no_scores(

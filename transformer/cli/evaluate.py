@@ -1,32 +1,61 @@
-"""``transformer-evaluate``: score a bundle on a test or validation split."""
+"""``transformer-evaluate``: score bundles on a test or validation split, and compare them."""
 
-import json
+import shlex
 import sys
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal, Self
 
 from omegaconf import DictConfig
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from transformer.cli.compose import config_folder, parse
-from transformer.cli.console import one_line_errors, set_up_logging
+from transformer.cli.console import messages, one_line_errors, set_up_logging
 from transformer.cli.entry import start
 from transformer.config import Config
 from transformer.data.config import DataConfig
 from transformer.decoding.config import DecodingConfig
 
+REPORTS = (".md", ".json")
+
 
 class EvaluateConfig(Config):
     """What an evaluation is told; null means what the bundle says."""
 
-    bundle: str
+    bundle: str | Annotated[tuple[str, ...], Field(min_length=1)]
+    baseline: str | None = None
     split: Literal["test", "validation"] = "test"
     data: DataConfig | None = None
     decoding: DecodingConfig | None = None
-    bleu_tokenize: Literal["13a", "none", "intl", "char", "zh"] = "13a"
+    bleu_tokenize: Literal["13a", "none", "intl", "char", "zh"] | None = None
+    stride: int | None = Field(None, ge=1)
+    num_resamples: int = Field(1000, ge=1)
+    length_borders: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)] | None = None
+    num_sentences: int = Field(3, ge=0)
     max_tokens_per_batch: int = Field(2048, gt=0)
     accelerator: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     output: str | None = None
+    report: str | None = None
+
+    @property
+    def folders(self) -> list[str]:
+        """The bundles, without the baseline."""
+        return [self.bundle] if isinstance(self.bundle, str) else list(self.bundle)
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        seen: set[Path] = set()
+        for folder in [*self.folders, *([] if self.baseline is None else [self.baseline])]:
+            if Path(folder).resolve() in seen:
+                raise ValueError(
+                    f"every bundle must be named once, also as the `baseline`, but {folder} is there twice."
+                )
+            seen.add(Path(folder).resolve())
+        borders = self.length_borders or ()
+        if list(borders) != sorted(set(borders)):
+            raise ValueError(f"`length_borders` must grow from one to the next, but are {list(borders)}.")
+        if self.report is not None and Path(self.report).suffix not in REPORTS:
+            raise ValueError(f"`report` must end in {' or '.join(REPORTS)}, but is {self.report}.")
+        return self
 
 
 def main() -> None:
@@ -41,25 +70,10 @@ def _job(composed: DictConfig) -> None:
 
 def _evaluate(config: EvaluateConfig) -> None:
     # Imported late: torch takes seconds, and a wrong setting has been reported by now.
-    from transformer.bundle import load_bundle
-    from transformer.cli.device import choose_device
-    from transformer.inference.split import score_split
+    from transformer.cli.evaluation_run import run_evaluation
 
     set_up_logging()
-    bundle = load_bundle(config.bundle)
-    scored = score_split(
-        bundle,
-        bundle.config.data if config.data is None else config.data,
-        config.split,
-        config.decoding,
-        bleu_tokenize=config.bleu_tokenize,
-        max_tokens_per_batch=config.max_tokens_per_batch,
-        device=choose_device(config.accelerator),
-    )
-    if config.output is not None:
-        Path(config.output).write_text("".join(f"{line}\n" for line in scored.outputs), encoding="utf-8")
-    for score in scored.scores:
-        print(json.dumps({"split": scored.split, "name": score.name, "value": score.value, "how": score.signature}))
+    run_evaluation(config, messages(), shlex.join(["transformer-evaluate", *sys.argv[1:]]))
 
 
 if __name__ == "__main__":

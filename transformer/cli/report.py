@@ -1,19 +1,24 @@
-"""The end of a training run: test scores, the bundle with its model card, a summary and sample outputs."""
+"""The end of a training run: test scores, the bundle with its card, a summary and sample outputs."""
 
+import json
+import shutil
 from pathlib import Path
 
-import lightning
-import torch
 from rich.console import Console
 from rich.table import Table
 
 from transformer.bundle import save_bundle
+from transformer.cli.run_card import RunFacts, run_card, started_with
 from transformer.data.corpora.document_config import TextCorpusConfig
+from transformer.data.preparation.report import PreparationReport
 from transformer.inference.split import SplitScores, score_split
+from transformer.metrics.breakdown import length_breakdown
 from transformer.models.init import count_parameters
 from transformer.training.callbacks import visible
+from transformer.training.checkpoints import LAST, load_checkpoint
 from transformer.training.config import TrainConfig
-from transformer.training.run import CURVE, RunResult
+from transformer.training.run import CHECKPOINTS, CURVE, REPORT, RunResult
+from transformer.training.totals import run_totals
 
 NUM_SAMPLES = 5
 
@@ -29,7 +34,14 @@ def finish(result: RunResult, config: TrainConfig, bundle_folder: Path, run_fold
         console: where to show it.
     """
     scored = score_split(result.bundle, config.data, "test", device=result.device)
-    save_bundle(bundle_folder, result.bundle, model_card(result, config, scored))
+    lengths = None
+    if not isinstance(config.data, TextCorpusConfig):
+        lines = scored.sources, scored.outputs, scored.references
+        lengths = length_breakdown(*lines, bleu_tokenize=config.data.bleu_tokenize)
+    own_folder = bundle_folder.parent
+    bundle_folder.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(own_folder / CURVE, bundle_folder / CURVE)  # the card shows it
+    save_bundle(bundle_folder, result.bundle, run_card(result, config, scored, lengths, _facts(own_folder)))
     console.print(summary(result, config, scored))
     if scored.outputs:
         console.print(samples(scored))
@@ -37,6 +49,15 @@ def finish(result: RunResult, config: TrainConfig, bundle_folder: Path, run_fold
     console.print(f"bundle  {run_folder / bundle_folder.name}", highlight=False)
     command, text = ("translate", "a sentence") if config.is_translation else ("generate", "a beginning")
     console.print(f"use     echo '{text}' | transformer-{command} {run_folder / bundle_folder.name}", highlight=False)
+
+
+def _facts(folder: Path) -> RunFacts:
+    """What a run has left in its folder about itself."""
+    totals = run_totals(load_checkpoint(folder / CHECKPOINTS / LAST))
+    report = None
+    if (folder / REPORT).is_file():
+        report = PreparationReport.from_plain(json.loads((folder / REPORT).read_text(encoding="utf-8")))
+    return RunFacts(totals, report, started_with())
 
 
 def summary(result: RunResult, config: TrainConfig, scored: SplitScores) -> Table:
@@ -62,41 +83,3 @@ def samples(scored: SplitScores) -> Table:
         cells = (scored.sources[place], scored.outputs[place], scored.references[place])
         table.add_row(*(visible(cell) for cell in cells))
     return table
-
-
-def model_card(result: RunResult, config: TrainConfig, scored: SplitScores) -> str:
-    """The bundle's README: what the model is, its scores, and the command that makes it again."""
-    # A bar inside a cell would end it.
-    hows = {score.name: score.signature.replace("|", "\\|") for score in scored.scores}
-    rows = "\n".join(f"| {score.name} | {score.value:.4f} | `{hows[score.name]}` |" for score in scored.scores)
-    if isinstance(config.data, TextCorpusConfig):
-        use = "echo 'a beginning' | transformer-generate FOLDER"
-        kind = "A decoder-only Transformer language model."
-    else:
-        use = "echo 'a sentence' | transformer-translate FOLDER"
-        languages = f"{config.data.source_language} to {config.data.target_language}"
-        kind = f"An encoder-decoder Transformer that translates {languages}."
-    return f"""# {config.model.name.replace("_", "-")} trained on {config.data.name}
-
-{kind} {count_parameters(result.bundle.model):,} parameters.
-
-## Scores on the {scored.split} split
-
-| score | value | how |
-|---|---|---|
-{rows}
-
-Weights of step {result.best_step} of {result.steps}, the best by `{config.checkpoint.monitor}`
-({result.best_value:.4f}); seed {config.seed}.
-
-## Use
-
-    {use}
-
-## Make it again
-
-    transformer-train --config-dir RUN_FOLDER --config-name config
-
-where RUN_FOLDER holds the `config.yaml` that the run left beside this folder. Made with torch {torch.__version__} and
-lightning {lightning.__version__}.
-"""

@@ -25,6 +25,7 @@ FIXED = (
     "tokenizer",
     "model",
     "optimizer",
+    "ema",
     "batching.max_tokens_per_batch",
     "batching.over_long",
     "batching.packing",

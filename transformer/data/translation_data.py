@@ -18,6 +18,7 @@ from transformer.data.batches.pairs import (
     PairTokenizers,
     pair_batches,
 )
+from transformer.data.batches.sampled_lengths import lengths_with_room
 from transformer.data.config import TranslationDataConfig
 from transformer.data.corpora.rows import Split
 from transformer.data.corpora.scored import read_all
@@ -175,7 +176,10 @@ def _mapped(
         packed_width=limits.max_length if batching.packing else None,
     )
     width, seed = limits.max_length, limits.seed
-    batches = partial(pair_batches, fitted.lengths_N2, batching, width, epochs, seed)
+    lengths_N2 = fitted.lengths_N2
+    if pairs.dropout > 0:
+        lengths_N2 = lengths_with_room(fitted, _limit(limits, batching)[0], seed)
+    batches = partial(pair_batches, lengths_N2, batching, width, epochs, seed)
     return MappedTraining(examples, batches, "-".join(corpus.checksum for corpus in pairs.corpora))
 
 

@@ -8,10 +8,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from transformer.data.batches.collate import collate_translation
 from transformer.data.subwords.tokenizer import Tokenizer
 from transformer.inference.batching import in_batches
 from transformer.inference.constraints import check_one_for_each
+from transformer.inference.forced import forced_pass
 from transformer.inference.mode import evaluation_mode
 from transformer.inference.scorer import check_lengths, check_same_number, token_ids
 from transformer.inference.token_words import words_of_tokens
@@ -135,7 +135,7 @@ def cross_attention(
     """
     if len(translator.models) > 1:
         raise ValueError(f"alignments are read off one model, but this is an ensemble of {len(translator.models)}.")
-    model, tokenizer = translator.model, translator.bundle.target_tokenizer
+    model = translator.model
     layers = model.config.num_decoder_layers
     layer = max(layers - 1, 1) if layer is None else layer
     if not 1 <= layer <= layers:
@@ -143,11 +143,9 @@ def cross_attention(
 
     def run(numbers: list[int]) -> list[Tensor]:
         # Nothing is predicted from the last token, so it needs no place in the decoder.
-        examples = [(number, source_ids[number], target_ids[number][:-1]) for number in numbers]
-        batch = collate_translation(examples, pad_id=tokenizer.pad_id, bos_id=tokenizer.bos_id, eos_id=tokenizer.eos_id)
-        source_BS, mask_BS, target_BT = (tensor.to(translator.device) for tensor in batch[1:4])
-        memory_BSD = model.encode(source_BS, mask_BS).memory_BSD
-        weights_BHTS = model.decode(target_BT, memory_BSD, mask_BS, backend="explicit").cross_weights[layer - 1]
+        sources, targets = [source_ids[number] for number in numbers], [target_ids[number][:-1] for number in numbers]
+        [decoded] = forced_pass(translator, sources, targets, backend="explicit").decoded
+        weights_BHTS = decoded.cross_weights[layer - 1]
         assert weights_BHTS is not None, "the explicit backend returns the weights"
         weights_BTS = weights_BHTS.mean(1).float().cpu()
         return [

@@ -1,20 +1,23 @@
 """Score a bundle on texts it has not seen."""
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import torch
 
 from transformer.data.batches.buckets import BatchPlan
-from transformer.data.batches.collate import TextBatch, collate_translation
+from transformer.data.batches.collate import TextBatch
 from transformer.data.batches.documents import encode_documents
 from transformer.data.text_data import scored_batches
 from transformer.decoding.config import DecodingConfig
 from transformer.inference.batching import length_batches
+from transformer.inference.forced import forced_log_probabilities
 from transformer.inference.generator import Generator
 from transformer.inference.mode import evaluation_mode
+from transformer.inference.strided import strided_batches
 from transformer.inference.translator import Translator
-from transformer.metrics.running import bits_per_byte, perplexity
+from transformer.metrics.running import bits_per_byte, bits_per_character, perplexity
 from transformer.metrics.text import BleuTokenize, Score, all_scores, check_pairs
 from transformer.nn.loss import cross_entropy
 
@@ -37,7 +40,7 @@ def evaluate_translation(
     bleu_tokenize: BleuTokenize = "13a",
     max_tokens_per_batch: int = 2048,
 ) -> Evaluation:
-    """Translate and score; also the loss and perplexity of the references.
+    """Translate and score; also the loss and perplexity of the references, which an ensemble predicts together.
 
     References longer than the model's maximum length are cut for the loss, never for the scores.
 
@@ -54,26 +57,18 @@ def evaluate_translation(
     """
     check_pairs(sources, references)  # there will be one output for each source
     outputs = translator.translate(sources, decoding, tags=tags, max_tokens_per_batch=max_tokens_per_batch)
-    total, count = 0.0, 0
-    bundle, model = translator.bundle, translator.model
-    room = model.config.max_length - 1
+    models = translator.models
+    room = min(model.config.max_length for model in models) - 1
     source_ids = [ids[:room] for ids in translator.encode(sources, tags)]
-    target_ids = [ids[:room] for ids in bundle.target_tokenizer.encode_batch(list(references))]
+    target_ids = [ids[:room] for ids in translator.bundle.target_tokenizer.encode_batch(list(references))]
     lengths = [max(len(source), len(target)) + 1 for source, target in zip(source_ids, target_ids, strict=True)]
-    tokenizer = bundle.target_tokenizer
-    with evaluation_mode(model):
+    total, count = 0.0, 0
+    with evaluation_mode(*models):
         for numbers in length_batches(lengths, max_tokens_per_batch):
-            examples = [(number, source_ids[number], target_ids[number]) for number in numbers]
-            batch = collate_translation(
-                examples, pad_id=tokenizer.pad_id, bos_id=tokenizer.bos_id, eos_id=tokenizer.eos_id
+            values_N = forced_log_probabilities(
+                translator, [source_ids[number] for number in numbers], [target_ids[number] for number in numbers]
             )
-            source_BS, source_mask_BS, target_BT, labels_BT, scored_BT = (
-                tensor.to(translator.device) for tensor in batch[1:6]
-            )
-            memory_BSD = model.encode(source_BS, source_mask_BS).memory_BSD
-            hidden_BTD = model.decode(target_BT, memory_BSD, source_mask_BS).hidden_BTD
-            sums = cross_entropy(hidden_BTD, model.output.weight, labels_BT, scored_BT)
-            total, count = total + float(sums.nll), count + int(sums.num_tokens)
+            total, count = total - float(values_N.sum()), count + len(values_N)
     loss = total / count
     scores = all_scores(outputs, references, bleu_tokenize)
     scores += [
@@ -85,31 +80,53 @@ def evaluate_translation(
 
 @torch.inference_mode()
 def evaluate_language_model(
-    generator: Generator, texts: Sequence[str], *, max_tokens_per_batch: int = 4096
+    generator: Generator, texts: Sequence[str], *, stride: int | None = None, max_tokens_per_batch: int = 4096
 ) -> list[Score]:
-    """Loss, perplexity and bits per byte over whole texts.
+    """Loss, perplexity, bits per byte and bits per character over whole texts.
 
     They are one text, in windows of the model's maximum length side by side: every token but the first is scored once,
     and a token at the start of a window is predicted from the one before it only. A model that was trained on packed
     documents is scored on each document by itself.
+
+    With a stride the windows overlap: see :func:`strided_windows`. The scores get better, as every token has a long
+    context, and the work is more by the window's length over the stride.
+
+    Args:
+        generator: the model.
+        texts: each a document.
+        stride: tokens from one window to the next; None: windows side by side, as in training.
+        max_tokens_per_batch: a matter of speed and memory only.
+
+    Raises:
+        ValueError: there is nothing to score, or the stride is longer than a window.
     """
     bundle, model = generator.bundle, generator.model
     tokenizer, length, packing = bundle.target_tokenizer, model.config.max_length, bundle.config.packing
     documents = encode_documents(texts, tokenizer, mark_documents=bundle.config.mark_documents)
-    rows = max(1, max_tokens_per_batch // length)
-    examples, batches, _ = scored_batches(documents, tokenizer, length=length, rows=rows, packing=packing)
+    batches: Iterable[TextBatch]
+    if stride is None:
+        rows = max(1, max_tokens_per_batch // length)
+        examples, plans, _ = scored_batches(documents, tokenizer, length=length, rows=rows, packing=packing)
+        batches = (examples[BatchPlan(0, parts)] for parts in plans)
+        how = f"documents in parts of {length} tokens" if packing else f"windows of {length} tokens side by side"
+    else:
+        sequences = documents.ids if packing else [list(itertools.chain.from_iterable(documents.ids))]
+        batches = strided_batches(
+            sequences, length=length, stride=stride, pad_id=tokenizer.pad_id, max_tokens_per_batch=max_tokens_per_batch
+        )
+        how = f"{'documents in ' if packing else ''}windows of {length} tokens, stride {stride}"
     total, count = 0.0, 0
     with evaluation_mode(model):
-        for parts in batches:
-            batch = _on(generator.device, examples[BatchPlan(0, parts)])
-            hidden_BLD = model.hidden(batch.tokens_BL, segments_BL=batch.segments_BL).hidden_BLD
-            sums = cross_entropy(hidden_BLD, model.output.weight, batch.labels_BL, batch.scored_BL)
+        for batch in batches:
+            _, tokens_BL, labels_BL, scored_BL, segments_BL = _on(generator.device, batch)
+            hidden_BLD = model.hidden(tokens_BL, segments_BL=segments_BL).hidden_BLD
+            sums = cross_entropy(hidden_BLD, model.output.weight, labels_BL, scored_BL)
             total, count = total + float(sums.nll), count + int(sums.num_tokens)
-    how = f"documents in parts of {length} tokens" if packing else f"windows of {length} tokens side by side"
     return [
         Score("loss", total / count, f"nats per token, {how}"),
         Score("perplexity", perplexity(total / count), "exp(loss)"),
         Score("bits_per_byte", bits_per_byte(total, documents.num_bytes), f"UTF-8 bytes, {how}"),
+        Score("bits_per_character", bits_per_character(total, sum(map(len, texts))), f"Unicode characters, {how}"),
     ]
 
 

@@ -7,18 +7,16 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from transformer.data.batches.collate import collate_texts, collate_translation
+from transformer.data.batches.collate import collate_texts
 from transformer.data.subwords.tokenizer import Tokenizer
 from transformer.decoding.config import BeamConfig, DecodingConfig
 from transformer.decoding.penalty import length_penalty
 from transformer.inference.batching import in_batches
+from transformer.inference.forced import forced_log_probabilities, log_probabilities
 from transformer.inference.generator import Generator
 from transformer.inference.mode import evaluation_mode
 from transformer.inference.translator import Translator
 from transformer.metrics.running import perplexity
-from transformer.models.decoder_only import DecoderOnly
-from transformer.models.encoder_decoder import EncoderDecoder
-from transformer.nn.loss import CPU_CHUNK_ELEMENTS, GPU_CHUNK_ELEMENTS
 
 
 class ForcedScore(NamedTuple):
@@ -88,14 +86,9 @@ def score_translations(
     check_lengths(target_ids, room, "the target", first_line)
 
     def run(numbers: list[int]) -> list[ForcedScore]:
-        examples = [(number, source_ids[number], target_ids[number]) for number in numbers]
-        batch = collate_translation(examples, pad_id=tokenizer.pad_id, bos_id=tokenizer.bos_id, eos_id=tokenizer.eos_id)
-        source_BS, mask_BS, target_BT, labels_BT, scored_BT = (tensor.to(translator.device) for tensor in batch[1:6])
-        by_model = []
-        for model in models:
-            hidden_BTD = model.decode(target_BT, model.encode(source_BS, mask_BS).memory_BSD, mask_BS).hidden_BTD
-            by_model.append(log_probabilities(model, hidden_BTD[scored_BT], labels_BT[scored_BT]))
-        values_N = torch.stack(by_model).logsumexp(0) - math.log(len(models)) if len(models) > 1 else by_model[0]
+        values_N = forced_log_probabilities(
+            translator, [source_ids[number] for number in numbers], [target_ids[number] for number in numbers]
+        )
         return _scores([labels[number] for number in numbers], values_N, tokenizer, decoding)
 
     labels = [[*ids, tokenizer.eos_id] for ids in target_ids]
@@ -150,27 +143,6 @@ def score_texts(
     lengths = [len(label) for label in labels]
     with evaluation_mode(model):
         return in_batches(lengths, max_tokens_per_batch, run)
-
-
-def log_probabilities(
-    model: EncoderDecoder | DecoderOnly, hidden_ND: Tensor, labels_N: Tensor, *, chunk_elements: int | None = None
-) -> Tensor:
-    """Natural log probabilities (N) of ``labels_N``, in float32, without ever holding all logits.
-
-    Args:
-        model: its output projection is used.
-        hidden_ND: final hidden states.
-        labels_N: the tokens after them.
-        chunk_elements: upper bound on logits held at once (at least one row of them); default: by the device.
-    """
-    if chunk_elements is None:
-        chunk_elements = GPU_CHUNK_ELEMENTS if hidden_ND.is_cuda else CPU_CHUNK_ELEMENTS
-    rows = max(1, chunk_elements // model.vocab_size)
-    parts = [torch.empty(0, device=hidden_ND.device)]
-    for start in range(0, len(labels_N), rows):
-        log_probs_CV = model.output(hidden_ND[start : start + rows]).log_softmax(-1, dtype=torch.float32)
-        parts.append(log_probs_CV.gather(1, labels_N[start : start + rows, None])[:, 0])
-    return torch.cat(parts)
 
 
 def token_ids(tokenizer: Tokenizer, targets: Sequence[str | Sequence[int]]) -> list[list[int]]:

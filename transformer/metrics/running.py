@@ -42,3 +42,8 @@ def perplexity(nll_per_token: float) -> float:
 def bits_per_byte(nll_sum: float, num_bytes: int) -> float:
     """Negative log-likelihood of a whole text, in bits, per byte of UTF-8; comparable between tokenizers."""
     return nll_sum / (num_bytes * math.log(2))
+
+
+def bits_per_character(nll_sum: float, num_characters: int) -> float:
+    """Negative log-likelihood of a whole text, in bits, per Unicode character; comparable between tokenizers."""
+    return nll_sum / (num_characters * math.log(2))

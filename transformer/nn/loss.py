@@ -86,6 +86,9 @@ class _LinearCrossEntropy(torch.autograd.Function):
         product_weight_VD = weight_VD.to(product)  # once, not for every chunk
         scale = HALF_SCALE if product == torch.float16 else 1.0
         accumulate = torch.promote_types(hidden_ND.dtype, torch.float32)
+        # The uniform part of the target is the same for every position, so all it needs of the logits is their mean,
+        # and its gradient is of rank one: neither ever touches a chunk of logits.
+        mean_weight_D = weight_VD.to(accumulate).mean(0)
         loss = torch.zeros((), dtype=accumulate, device=hidden_ND.device)
         nll = torch.zeros_like(loss)
         need_hidden, need_weight = ctx.needs_input_grad[:2]
@@ -95,25 +98,28 @@ class _LinearCrossEntropy(torch.autograd.Function):
         for start in range(0, hidden_ND.shape[0], rows):
             chunk_CD, labels_C = hidden_ND[start : start + rows].to(product), labels_N[start : start + rows, None]
             scored_C = scored_N[start : start + rows, None]
-            logits_CV = F.linear(chunk_CD, product_weight_VD).to(accumulate)
-            log_total_C = logits_CV.logsumexp(-1, keepdim=True)
-            nll_C = log_total_C - logits_CV.gather(1, labels_C)
+            logits_CV = F.linear(chunk_CD, product_weight_VD)
+            label_C = logits_CV.gather(1, labels_C).to(accumulate)
+            log_probabilities_CV = logits_CV.log_softmax(-1, dtype=accumulate)
+            nll_C = -log_probabilities_CV.gather(1, labels_C)
             nll += nll_C.masked_fill(~scored_C, 0).sum()
             if smoothing > 0:
-                mean_C = log_total_C - logits_CV.mean(-1, keepdim=True)
+                mean_C = nll_C + label_C - (chunk_CD.to(accumulate) @ mean_weight_D)[:, None]
                 nll_C = (1 - smoothing) * nll_C + smoothing * mean_C
             loss += nll_C.masked_fill(~scored_C, 0).sum()
             if need_hidden or need_weight:
-                # d loss / d logits = softmax - target distribution, written over the logits.
-                grad_CV = logits_CV.sub_(log_total_C).exp_()
-                if smoothing > 0:
-                    grad_CV.sub_(smoothing / vocab_size)
-                grad_CV.scatter_add_(1, labels_C, torch.full_like(log_total_C, smoothing - 1))
-                grad_CV = grad_CV.mul_(scored_C * scale).to(product)
+                # d loss / d logits = softmax - target distribution, written over the log probabilities.
+                grad_CV = log_probabilities_CV.exp_()
+                grad_CV.scatter_add_(1, labels_C, torch.full_like(nll_C, smoothing - 1))
+                grad_CV = (grad_CV if scale == 1.0 else grad_CV.mul_(scale)).to(product)
                 if grad_hidden_ND is not None:
-                    grad_hidden_ND[start : start + rows] = (grad_CV @ product_weight_VD).to(accumulate) / scale
+                    grad_hidden_CD = (grad_CV @ product_weight_VD).to(accumulate) / scale
+                    grad_hidden_ND[start : start + rows] = (grad_hidden_CD - smoothing * mean_weight_D) * scored_C
                 if grad_weight_VD is not None:
-                    grad_weight_VD += (grad_CV.T @ chunk_CD).to(accumulate) / scale
+                    counted_CD = chunk_CD * scored_C
+                    grad_weight_VD += (grad_CV.T @ counted_CD).to(accumulate) / scale
+                    if smoothing > 0:
+                        grad_weight_VD -= smoothing / vocab_size * counted_CD.sum(0, dtype=accumulate)
         ctx.save_for_backward(grad_hidden_ND, grad_weight_VD)
         ctx.mark_non_differentiable(nll)
         return loss, nll

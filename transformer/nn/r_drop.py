@@ -1,4 +1,4 @@
-"""R-Drop: two passes of a batch, under different dropout, are to predict alike (Liang et al. 2021, arXiv:2106.14448)."""
+"""R-Drop (Liang et al. 2021, arXiv:2106.14448): two passes of a batch, under different dropout, are to agree."""
 
 from typing import Any
 
@@ -42,9 +42,9 @@ def r_drop_cross_entropy(
     """
     if scored_BL.dtype != torch.bool or not ((2, *scored_BL.shape) == (2, *labels_BL.shape) == hidden_PBLD.shape[:-1]):
         raise ValueError(
-            f"hidden states of two passes must have the shape (2, batch, length, d_model), with labels and the bool mask "
-            f"of scored positions (batch, length), but have {tuple(hidden_PBLD.shape)}, {tuple(labels_BL.shape)} and "
-            f"{tuple(scored_BL.shape)} ({scored_BL.dtype})."
+            "hidden states of two passes must have the shape (2, batch, length, d_model), their labels and the bool "
+            f"mask of scored positions (batch, length), but have {tuple(hidden_PBLD.shape)}, "
+            f"{tuple(labels_BL.shape)} and {tuple(scored_BL.shape)} ({scored_BL.dtype})."
         )
     hidden_PND, scored_N = hidden_PBLD.flatten(1, -2), scored_BL.flatten()
     labels_N = labels_BL.flatten().masked_fill(~scored_N, 0)

@@ -1,5 +1,6 @@
 """What a run shows while it goes on, and how it ends."""
 
+import math
 import time
 from typing import Any
 
@@ -13,7 +14,6 @@ from rich.progress import (
     TaskID,
     TextColumn,
     TimeElapsedColumn,
-    TimeRemainingColumn,
 )
 from rich.table import Table
 from rich.text import Text
@@ -22,6 +22,9 @@ from torch.optim import Optimizer
 
 from transformer.data.batches.collate import TextBatch, TranslationBatch
 from transformer.training.task import Task
+from transformer.training.time_left import TimeLeft, clock
+
+NARROW = 100  # characters of a terminal in which a bar has no room for everything
 
 
 class StopAtEnd(Callback):
@@ -61,6 +64,10 @@ class StopAtEnd(Callback):
                 over = trainer.strategy.reduce_boolean_decision(over, all=False)
             trainer.should_stop = trainer.should_stop or over
 
+    def seconds_left(self) -> float:
+        """Seconds until the time is up; infinity without a limit."""
+        return math.inf if self.max_seconds is None else max(0.0, self.max_seconds - self._seconds())
+
     def _seconds(self) -> float:
         return self._earlier + time.monotonic() - self._started
 
@@ -79,12 +86,25 @@ class ProgressReport(Callback):
 
     Args:
         console: where to draw; standard error for the commands.
+        end: knows when the time is up.
         every_n_steps: optimizer steps between new values; each waits for the device once.
+        validate_every_n_steps: optimizer steps between validations.
         plain_every_n_steps: optimizer steps between plain lines.
     """
 
-    def __init__(self, console: Console, *, every_n_steps: int, plain_every_n_steps: int = 100) -> None:
-        self.console, self.every_n_steps, self.plain_every_n_steps = console, every_n_steps, plain_every_n_steps
+    def __init__(
+        self,
+        console: Console,
+        end: StopAtEnd,
+        *,
+        every_n_steps: int,
+        validate_every_n_steps: int,
+        plain_every_n_steps: int = 100,
+    ) -> None:
+        self.console, self.end = console, end
+        self.every_n_steps, self.plain_every_n_steps = every_n_steps, plain_every_n_steps
+        self.validate_every_n_steps = validate_every_n_steps
+        self._time_left = TimeLeft(0, validate_every_n_steps)
         self._progress: Progress | None = None
         self._bar = TaskID(0)
         self._tokens: Tensor | None = None  # since the last logging step
@@ -96,20 +116,21 @@ class ProgressReport(Callback):
         if not trainer.is_global_zero:
             return
         total = int(trainer.estimated_stepping_batches)
+        self._time_left = TimeLeft(total, self.validate_every_n_steps)
+        narrow = self.console.width < NARROW
         self._progress = Progress(
             TextColumn("step"),
             MofNCompleteColumn(),
             BarColumn(bar_width=None),
             TextColumn("{task.fields[state]}"),
-            TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
+            *([] if narrow else [TimeElapsedColumn()]),
+            TextColumn("left {task.fields[left]}"),
             console=self.console,
             expand=True,
             disable=not self.console.is_terminal,
         )
         self._progress.start()
-        self._bar = self._progress.add_task("", total=total, completed=trainer.global_step, state="")
+        self._bar = self._progress.add_task("", total=total, completed=trainer.global_step, state="", left=clock(None))
         self._mark = time.perf_counter()
 
     def on_before_optimizer_step(self, trainer: Trainer, pl_module: LightningModule, optimizer: Optimizer) -> None:
@@ -125,6 +146,7 @@ class ProgressReport(Callback):
         step = trainer.global_step
         if (batch_idx + 1) % trainer.accumulate_grad_batches != 0 or not trainer.is_global_zero:
             return
+        self._time_left.step()
         if step % self.every_n_steps == 0:
             self._loss = float(trainer.callback_metrics["train/loss"])  # the only wait for the device
             self._speed = float(self._tokens) / max(self._seconds, 1e-9) * trainer.world_size
@@ -132,13 +154,20 @@ class ProgressReport(Callback):
             pl_module.log("train/learning_rate", self._rate)
             self._tokens, self._seconds = None, 0.0
         state = f"loss {self._loss:.3f}  lr {self._rate:.2e}  {self._speed:,.0f} tokens/s"
+        seconds = self._time_left.seconds(step)
+        left = clock(None if seconds is None else min(seconds, self.end.seconds_left()))
         if self._progress is not None:
-            self._progress.update(self._bar, completed=step, state=state)
+            self._progress.update(self._bar, completed=step, state=state, left=left)
         if not self.console.is_terminal and step % self.plain_every_n_steps == 0:
-            self.console.print(f"step {step}/{trainer.estimated_stepping_batches}  {state}", highlight=False)
+            steps = f"step {step}/{trainer.estimated_stepping_batches}"
+            self.console.print(f"{steps}  {state}  left {left}", highlight=False)
+
+    def on_validation_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        self._time_left.pause()
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         self._mark = time.perf_counter()  # tokens per second are of training alone
+        self._time_left.validated()
         if trainer.sanity_checking or not trainer.is_global_zero or self._progress is None:
             return
         values = {

@@ -1,6 +1,7 @@
 """Checkpoints that are never half written, never unpickled, and from which a run goes on exactly."""
 
 import os
+import shutil
 import signal
 import threading
 import warnings
@@ -15,7 +16,10 @@ from lightning.fabric.plugins import TorchCheckpointIO
 from lightning.pytorch import LightningModule, Trainer
 from lightning.pytorch.callbacks import Checkpoint
 
+from transformer.training.background_saves import BackgroundCheckpointIO
+
 LAST = "last.ckpt"
+PLANNED = "planned.ckpt"
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
@@ -25,10 +29,14 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
         temporary = target.with_name(f".{target.name}.partial")  # a killed save is overwritten by the next
-        with temporary.open("wb") as file:
-            torch.save(checkpoint, file)
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            with temporary.open("wb") as file:
+                torch.save(checkpoint, file)
+                file.flush()
+                os.fsync(file.fileno())
+        except BaseException:
+            temporary.unlink(missing_ok=True)  # on a full disk it would take the room for the next
+            raise
         os.replace(temporary, target)
 
     def load_checkpoint(self, path: Any, map_location: Any = None, weights_only: bool | None = True) -> dict[str, Any]:
@@ -94,14 +102,21 @@ class LastCheckpoint(Checkpoint):
     SIGTERM ends the run after the current optimizer step and its validation, if one is due; a second one at once.
     Several ranks must all get the signal, as they do from a terminal.
 
+    What a run may go back to must not depend on when it was interrupted. So a save on Ctrl-C leaves the last planned
+    one as ``planned.ckpt`` until the next.
+
     Args:
         folder: where to write.
+        files: what writes; asked at every step whether it has failed.
         every_n_steps: optimizer steps between saves.
         validate_every_n_steps: optimizer steps between validations.
     """
 
-    def __init__(self, folder: Path, *, every_n_steps: int, validate_every_n_steps: int) -> None:
-        self.path = folder / LAST
+    def __init__(
+        self, folder: Path, files: BackgroundCheckpointIO, *, every_n_steps: int, validate_every_n_steps: int
+    ) -> None:
+        self.path, self.files = folder / LAST, files
+        self._planned: bool | None = None  # whether last.ckpt is; None: there is none of this run
         self.every_n_steps, self.validate_every_n_steps = every_n_steps, validate_every_n_steps
         self.interrupted: int | None = None  # the signal
 
@@ -128,15 +143,33 @@ class LastCheckpoint(Checkpoint):
     ) -> None:
         if (batch_idx + 1) % trainer.accumulate_grad_batches != 0 and not trainer.is_last_batch:
             return  # in the middle of an accumulation window
+        self.files.check()
         step = trainer.global_step
         if step % self.validate_every_n_steps == 0 or step >= trainer.estimated_stepping_batches:
             return  # a validation follows
         if self.interrupted is not None or step % self.every_n_steps == 0:
-            self._save(trainer)
+            self._save(trainer, planned=step % self.every_n_steps == 0)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not trainer.sanity_checking and trainer.state.fn == "fit":
-            self._save(trainer)
+            self._save(trainer, planned=True)
+
+    def state_dict(self) -> dict[str, bool | None]:
+        return {"planned": self._planned}
+
+    def load_state_dict(self, state_dict: dict[str, bool | None]) -> None:
+        self._planned = state_dict["planned"]
+
+    def latest_planned(self) -> Path | None:
+        """The newest checkpoint that does not come from an interruption, complete on the disk; None if there is none.
+
+        To be asked by all ranks.
+        """
+        self.files.finish()
+        if self._planned:
+            return self.path
+        planned = self.path.with_name(PLANNED)
+        return planned if self._planned is False and planned.exists() else None
 
     def on_load_checkpoint(self, trainer: Trainer, pl_module: LightningModule, checkpoint: dict[str, Any]) -> None:
         # The last batch of a shorter run is not that of this one; Lightning would stop at once, without a word.
@@ -145,9 +178,19 @@ class LastCheckpoint(Checkpoint):
             if "best_k_models" in state:
                 _move(state, Path(os.path.realpath(self.path.parent)))
 
-    def _save(self, trainer: Trainer) -> None:
+    def _save(self, trainer: Trainer, *, planned: bool) -> None:
+        other, was_planned, self._planned = self.path.with_name(PLANNED), self._planned, planned
+        if trainer.is_global_zero and not planned and was_planned is not False:
+            self.files.finish()
+            other.unlink(missing_ok=True)
+            if was_planned:
+                shutil.copyfile(self.path, other.with_suffix(".partial"))
+                os.replace(other.with_suffix(".partial"), other)
         trainer.save_checkpoint(self.path)
+        if trainer.is_global_zero and planned and other.exists():
+            self.files.remove_checkpoint(other)
         if self.interrupted is not None:
+            self.files.finish()
             raise RunInterrupted(self.interrupted, saved=True)
 
 

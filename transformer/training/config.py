@@ -17,7 +17,9 @@ from transformer.models.config import EncoderDecoderConfig, ModelConfig
 from transformer.training.optimizer_config import OptimizerConfig, SchedulerConfig
 from transformer.training.trainer_config import (
     CheckpointConfig,
+    DivergenceConfig,
     EarlyStoppingConfig,
+    EmaConfig,
     LoggerConfig,
     TrainerConfig,
     ValidationConfig,
@@ -34,12 +36,15 @@ class TrainConfig(Config):
     batching: BatchingConfig
     model: ModelConfig
     label_smoothing: float = Field(0.0, ge=0, lt=1)
+    r_drop: float = Field(0.0, ge=0, description="weight of R-Drop's divergence; above 0 every batch passes twice")
     optimizer: OptimizerConfig
     scheduler: SchedulerConfig
     trainer: TrainerConfig
     validation: ValidationConfig = ValidationConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     early_stopping: EarlyStoppingConfig | None = None
+    divergence: DivergenceConfig | None = DivergenceConfig()
+    ema: EmaConfig | None = None
     decoding: DecodingConfig
     loggers: tuple[LoggerConfig, ...] = ()
 
@@ -70,6 +75,19 @@ class TrainConfig(Config):
                     raise ValueError(f"`{where}` has no effect on a language model; leave it out.")
             self._check_decoding()
         self._check_data()
+        model = self.model
+        elementwise = (model.dropout, model.embedding_dropout_rate, model.attention_dropout, model.activation_dropout)
+        if self.r_drop > 0 and max(elementwise) == 0:
+            raise ValueError(
+                "`r_drop` has no effect on a model without dropout, whose two passes are the same; give "
+                "`model.dropout` or leave it out."
+            )
+        steps = self.trainer.max_steps
+        if self.ema is not None and steps is not None and self.ema.start_step >= steps:
+            raise ValueError(
+                f"`ema.start_step` must be below `trainer.max_steps` ({steps}) to have an effect, but is "
+                f"{self.ema.start_step}."
+            )
         self._check_monitor("checkpoint.monitor", self.checkpoint.monitor)
         if self.early_stopping is not None:
             self._check_monitor("early_stopping.monitor", self.early_stopping.monitor)

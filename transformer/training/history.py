@@ -39,16 +39,17 @@ class History(Callback):
         window_ends = (batch_idx + 1) % trainer.accumulate_grad_batches == 0
         if window_ends and trainer.global_step % self.every_n_steps == 0:
             loss = float(trainer.callback_metrics["train/loss"])
-            self._append(trainer, {"train/loss": loss, "learning_rate": self._rate})
+            self.record(trainer, {"train/loss": loss, "learning_rate": self._rate})
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not trainer.sanity_checking and trainer.state.fn == "fit":
             values = {
                 name: float(value) for name, value in trainer.callback_metrics.items() if name.startswith("validation/")
             }
-            self._append(trainer, values)
+            self.record(trainer, values)
 
-    def _append(self, trainer: Trainer, values: dict[str, float]) -> None:
+    def record(self, trainer: Trainer, values: dict[str, float]) -> None:
+        """Append an entry of the present step."""
         if trainer.is_global_zero:
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps({"step": trainer.global_step, **values}) + "\n")

@@ -12,8 +12,9 @@ from transformer.decoding.search import search
 from transformer.metrics.running import bits_per_byte
 from transformer.models.decoder_only import DecoderOnly
 from transformer.models.stepping import ContinuationSteps
-from transformer.nn.loss import LossSum, cross_entropy
+from transformer.nn.loss import LossSum
 from transformer.training.config import TrainConfig
+from transformer.training.objective import passes, token_loss
 from transformer.training.task import Sample, Task
 
 SAMPLE_TOKENS = 100
@@ -46,10 +47,15 @@ class LanguageModelTask(Task):
         self._validation_ids = [index for document in validation.ids for index in document]
 
     def loss(self, batch: TextBatch) -> LossSum:
-        hidden_BLD = self.model.hidden(batch.tokens_BL, segments_BL=batch.segments_BL).hidden_BLD
-        smoothing = self.config.label_smoothing if self.training else 0.0
-        return cross_entropy(
-            hidden_BLD, self.model.output.weight, batch.labels_BL, batch.scored_BL, label_smoothing=smoothing
+        read = passes(batch, self.config, training=self.training)
+        hidden_BLD = self.model.hidden(read.tokens_BL, segments_BL=read.segments_BL).hidden_BLD
+        return token_loss(
+            hidden_BLD,
+            self.model.output.weight,
+            batch.labels_BL,
+            batch.scored_BL,
+            self.config,
+            training=self.training,
         )
 
     def report_loss(self, nll_per_token: float) -> None:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-from transformer.bundle import build_model
+from transformer.bundle import Bundle, BundleConfig, build_model
 from transformer.data.batches.pairs import PairTokenizers
 from transformer.data.config import TextDataConfig, TranslationDataConfig
 from transformer.data.corpora.document_config import TextCorpusConfig
@@ -95,6 +95,30 @@ def _language_model_parts(
     assert isinstance(model, DecoderOnly)
     task = LanguageModelTask(config, model, setup.tokenizer, setup.validation, setup.num_scored)
     return RunParts(task, setup.data, tokenizers, setup.report)
+
+
+def as_bundle(config: TrainConfig, model: EncoderDecoder | DecoderOnly, tokenizers: PairTokenizers) -> Bundle:
+    """A run's model and tokenizers with what its bundle says of them."""
+    bundle_config = BundleConfig(
+        model=config.model,
+        data=config.data,
+        decoding=config.decoding,
+        mark_documents=isinstance(config.data, TextCorpusConfig) and config.data.marks_documents,
+        packing=config.batching.packing,
+        special_tokens=tokenizers.target.special_tokens,
+    )
+    return Bundle(bundle_config, model, *tokenizers)
+
+
+def untrained_bundle(config: TrainConfig, folder: Path) -> Bundle:
+    """The bundle of a run that exists, with weights yet to be filled in.
+
+    Args:
+        config: the run's settings.
+        folder: the run's own.
+    """
+    tokenizers = _stored(config, folder)
+    return as_bundle(config, build_model(config.model, *tokenizers).eval(), tokenizers)
 
 
 def run_limits(config: TrainConfig) -> RunLimits:

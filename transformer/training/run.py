@@ -7,20 +7,39 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+from lightning.pytorch import Callback
 from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
 from rich.console import Console
 
-from transformer.bundle import Bundle, BundleConfig
-from transformer.data.corpora.document_config import TextCorpusConfig
+from transformer.bundle import Bundle
 from transformer.data.preparation.length_picture import draw_lengths
 from transformer.data.preparation.report import PreparationReport
 from transformer.data.preparation.texts import Progress
+from transformer.models.init import count_parameters
+from transformer.training.background_saves import BackgroundCheckpointIO, check_room
 from transformer.training.callbacks import ProgressReport, StopAtEnd
-from transformer.training.checkpoints import LAST, LastCheckpoint, load_checkpoint, stopping_at_once
+from transformer.training.checkpoints import (
+    LAST,
+    AtomicCheckpointIO,
+    LastCheckpoint,
+    load_checkpoint,
+    stopping_at_once,
+)
 from transformer.training.config import TrainConfig
+from transformer.training.divergence import RollBack
+from transformer.training.ema import ExponentialMovingAverage
 from transformer.training.history import METRICS, History, draw_curve, read_history
-from transformer.training.parts import build_parts
-from transformer.training.setup import best_and_stopping, build_trainer, check_accelerator, check_loggers
+from transformer.training.parts import as_bundle, build_parts
+from transformer.training.setup import (
+    best_and_stopping,
+    build_trainer,
+    check_accelerator,
+    check_loggers,
+    choose_precision,
+    keep_latest,
+)
+from transformer.training.totals import TokensSeen
+from transformer.training.update_guard import UpdateGuard
 
 CHECKPOINTS, CURVE = "checkpoints", "curve.png"
 REPORT, LENGTHS = "preparation.json", "lengths.png"
@@ -91,24 +110,45 @@ def train(
     with stopping_at_once():
         parts = build_parts(config, folder, progress, resume=resume)
     prepared(parts.report)
+    check_room_for_run(config, count_parameters(parts.task.model), checkpoints)
+    files = BackgroundCheckpointIO(AtomicCheckpointIO())
     keep_best, *stopping = best_and_stopping(config, checkpoints)
     assert isinstance(keep_best, ModelCheckpoint)
+    every_n_steps, validate_every_n_steps = config.trainer.log_every_n_steps, config.validation.every_n_steps
     keep_last = LastCheckpoint(
         checkpoints,
+        files,
         every_n_steps=config.checkpoint.every_n_steps,
-        validate_every_n_steps=config.validation.every_n_steps,
+        validate_every_n_steps=validate_every_n_steps,
     )
+    average = None if config.ema is None else ExponentialMovingAverage(config.ema)
+    history, end = History(folder, every_n_steps=every_n_steps), StopAtEnd(config.trainer.max_seconds)
+    watching: list[Callback] = [] if average is None else [average]
+    if config.divergence is not None:
+        guard = UpdateGuard(
+            config.divergence.loss_factor, judge_gradients=choose_precision(config.trainer) != "16-mixed"
+        )
+        parts.task.guard = guard
+        watching.append(
+            RollBack(
+                config.divergence, guard, keep_last, keep_best, average, history, console, every_n_steps=every_n_steps
+            )
+        )
     trainer = build_trainer(
         config,
         folder,
         [
-            ProgressReport(console, every_n_steps=config.trainer.log_every_n_steps),
-            History(folder, every_n_steps=config.trainer.log_every_n_steps),
-            StopAtEnd(config.trainer.max_seconds),
+            ProgressReport(console, end, every_n_steps=every_n_steps, validate_every_n_steps=validate_every_n_steps),
+            history,
+            end,
+            TokensSeen(),
+            *watching,
             *stopping,
             keep_best,
+            *keep_latest(config, checkpoints),
             keep_last,
         ],
+        files,
     )
     if parts.report is not None and trainer.is_global_zero:
         (folder / REPORT).write_text(json.dumps(parts.report.to_plain(), indent=1) + "\n", encoding="utf-8")
@@ -126,7 +166,10 @@ def train(
         warnings.filterwarnings("ignore", ".*It is recommended to use `self.log.*sync_dist=True.*")
         # The whole run is one epoch, so its loader's length is the run's.
         warnings.filterwarnings("ignore", ".*`max_epochs` was not set.*")
+        # What the settings no longer ask for is left out.
+        warnings.filterwarnings("ignore", "Be aware that when using `ckpt_path`")
         trainer.fit(parts.task, datamodule=parts.data, ckpt_path=last if resume else None, weights_only=True)
+    files.finish()
     for callback in stopping:
         if isinstance(callback, EarlyStopping) and callback.stopping_reason_message:
             console.print(f"stopped early: {callback.stopping_reason_message}", highlight=False)
@@ -145,13 +188,25 @@ def train(
                 f"the run has diverged: `{config.checkpoint.monitor}` was never a finite number. Give a smaller "
                 f"optimizer.learning_rate or a longer scheduler.warmup_steps."
             )
-    bundle_config = BundleConfig(
-        model=config.model,
-        data=config.data,
-        decoding=config.decoding,
-        mark_documents=isinstance(config.data, TextCorpusConfig) and config.data.marks_documents,
-        packing=config.batching.packing,
-        special_tokens=parts.tokenizers.target.special_tokens,
-    )
-    bundle = Bundle(bundle_config, model.cpu().float().eval(), *parts.tokenizers)
+    bundle = as_bundle(config, model.cpu().float().eval(), parts.tokenizers)
     return RunResult(bundle, best_step, trainer.global_step, best_value, str(trainer.strategy.root_device))
+
+
+def check_room_for_run(config: TrainConfig, num_parameters: int, checkpoints: Path) -> None:
+    """Refuse a run whose checkpoints would not fit on the disk; those that it already has count as room.
+
+    A checkpoint holds the weights, at most two moments of each, and an average of them if asked for. There are the best
+    and the latest ones, ``last.ckpt``, and one that is being written.
+
+    Args:
+        config: the run's settings.
+        num_parameters: of its model.
+        checkpoints: where they are written.
+
+    Raises:
+        ValueError: there is too little room.
+    """
+    copies = 3 if config.ema is None else 4
+    number = config.checkpoint.keep_best + config.checkpoint.keep_latest + 2
+    there = sum(path.stat().st_size for path in checkpoints.glob("*.ckpt"))
+    check_room(checkpoints, 4 * copies * num_parameters * number - there, f"a run that keeps {number - 1} checkpoints")

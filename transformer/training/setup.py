@@ -3,8 +3,10 @@
 import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
+from lightning.fabric.plugins import CheckpointIO
 from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger, WandbLogger
@@ -20,9 +22,20 @@ from transformer.training.trainer_config import (
     WandbLoggerConfig,
 )
 
+BEST, LATEST = "best-", "latest-"  # and the step
 
-def build_trainer(config: TrainConfig, folder: Path, callbacks: list[Callback]) -> Trainer:
-    """The Lightning trainer; the whole run is one of its epochs (see :class:`RunData`)."""
+
+def build_trainer(
+    config: TrainConfig, folder: Path, callbacks: list[Callback], files: CheckpointIO | None = None
+) -> Trainer:
+    """The Lightning trainer; the whole run is one of its epochs (see :class:`RunData`).
+
+    Args:
+        config: the run's settings.
+        folder: the run's own.
+        callbacks: what happens besides.
+        files: writes and reads checkpoints; at once, unless given.
+    """
     settings = config.trainer
     return Trainer(
         accelerator=settings.accelerator,
@@ -41,7 +54,7 @@ def build_trainer(config: TrainConfig, folder: Path, callbacks: list[Callback]) 
         use_distributed_sampler=False,
         enable_progress_bar=False,
         enable_model_summary=False,
-        plugins=[AtomicCheckpointIO()],
+        plugins=[AtomicCheckpointIO() if files is None else files],
         logger=[_logger(logger, folder) for logger in config.loggers],
         callbacks=callbacks,
         default_root_dir=folder,
@@ -96,12 +109,26 @@ def _logger(config: LoggerConfig, folder: Path) -> Logger:
             )
 
 
+class KeptCheckpoints(ModelCheckpoint):
+    """Keeps as many as the settings say, also when a run is resumed that kept more; Lightning would keep them all."""
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        super().load_state_dict(state_dict)
+        ranking = sorted(self.best_k_models, key=self.best_k_models.__getitem__, reverse=self.mode == "max")
+        for path in ranking[self.save_top_k :]:
+            del self.best_k_models[path]
+            Path(path).unlink(missing_ok=True)
+        if len(self.best_k_models) == self.save_top_k:
+            self.kth_best_model_path = ranking[self.save_top_k - 1]
+            self.kth_value = self.best_k_models[self.kth_best_model_path]
+
+
 def best_and_stopping(config: TrainConfig, folder: Path) -> list[Callback]:
     """Keep the best checkpoints, and stop early if asked to."""
     callbacks: list[Callback] = [
-        ModelCheckpoint(
+        KeptCheckpoints(
             dirpath=folder,
-            filename="best-{step}",
+            filename=f"{BEST}{{step}}",
             monitor=config.checkpoint.monitor,
             mode=config.direction(config.checkpoint.monitor),
             save_top_k=config.checkpoint.keep_best,
@@ -119,3 +146,20 @@ def best_and_stopping(config: TrainConfig, folder: Path) -> list[Callback]:
             )
         )
     return callbacks
+
+
+def keep_latest(config: TrainConfig, folder: Path) -> list[Callback]:
+    """Keep the checkpoints of the latest validations, if asked to."""
+    if config.checkpoint.keep_latest == 0:
+        return []
+    return [
+        KeptCheckpoints(
+            dirpath=folder,
+            filename=f"{LATEST}{{step}}",
+            monitor="step",
+            mode="max",
+            save_top_k=config.checkpoint.keep_latest,
+            enable_version_counter=False,
+            save_on_train_epoch_end=False,
+        )
+    ]

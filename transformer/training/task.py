@@ -20,6 +20,7 @@ from transformer.nn.loss import LossSum
 from transformer.training.config import TrainConfig
 from transformer.training.optimizers import build_optimizer
 from transformer.training.schedules import rate_factor
+from transformer.training.update_guard import UpdateGuard
 
 
 class Sample(NamedTuple):
@@ -52,6 +53,7 @@ class Task(LightningModule, ABC):
         self._window_tokens: Tensor | None = None
         self._logged: tuple[Tensor, Tensor] | None = None  # loss and tokens since the last logging step
         self.samples: list[Sample] = []
+        self.guard: UpdateGuard | None = None  # skips updates that would do harm
 
     @abstractmethod
     def loss(self, batch: Any) -> LossSum:
@@ -65,6 +67,8 @@ class Task(LightningModule, ABC):
         total = self.loss(batch)
         tokens = total.num_tokens
         self._window_tokens = tokens if self._window_tokens is None else self._window_tokens + tokens
+        if self.guard is not None:
+            self.guard.add(total.nll, tokens)
         self._log_loss(total.nll, tokens, batch_idx)
         return total.loss / self.nominal_tokens
 
@@ -105,8 +109,11 @@ class Task(LightningModule, ABC):
         gradient_clip_algorithm: str | None = None,
     ) -> None:
         # Lightning refuses to clip for a fused optimizer under mixed precision; the gradients are unscaled here.
+        norm = None
         if gradient_clip_val is not None:
-            torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val)
+            norm = torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val)
+        if self.guard is not None:
+            self.guard.judge(self.parameters(), optimizer, norm)
 
     def on_train_start(self) -> None:
         self._window_tokens = None

@@ -59,6 +59,9 @@ class CheckpointConfig(Config):
     every_n_steps: int = Field(500, ge=1, description="optimizer steps between saves of last.ckpt, which a run resumes")
     monitor: str = Field("validation/loss", description="metric that decides which checkpoints are best")
     keep_best: int = Field(1, ge=1, description="number of best checkpoints kept")
+    keep_latest: int = Field(
+        0, ge=0, description="number of checkpoints kept of the latest validations, to be averaged"
+    )
 
 
 class EarlyStoppingConfig(Config):
@@ -67,6 +70,28 @@ class EarlyStoppingConfig(Config):
     monitor: str = "validation/loss"
     patience: int = Field(5, ge=1, description="validations without improvement")
     min_delta: float = Field(0.0, ge=0, description="smaller changes are no improvement")
+
+
+class DivergenceConfig(Config):
+    """What happens when a run diverges: updates are skipped, then the run goes back to a checkpoint, then it stops.
+
+    An update is skipped if its loss or gradient is not finite, or if the loss explodes.
+    """
+
+    loss_factor: float = Field(
+        3.0, gt=1, description="a loss per token explodes above this times its lowest running mean, or 1 nat if greater"
+    )
+    max_skips: int = Field(10, ge=1, description="updates skipped in a row before the run goes back to a checkpoint")
+    max_rollbacks: int = Field(3, ge=0, description="times that a run goes back before it stops instead")
+    recovery_steps: int = Field(1000, ge=1, description="optimizer steps after which a roll-back no longer counts")
+
+
+class EmaConfig(Config):
+    """Exponential moving average of the weights, which is validated, kept as best and bundled instead of them."""
+
+    decay: float = Field(0.999, gt=0, lt=1, description="share of the average that an update of it keeps")
+    start_step: int = Field(0, ge=0, description="optimizer steps before the average begins, equal to the weights")
+    every_n_steps: int = Field(1, ge=1, description="optimizer steps between updates of the average")
 
 
 class CsvLoggerConfig(Config):

@@ -3,23 +3,25 @@
 import torch.distributed
 
 from transformer.data.batches.collate import TranslationBatch
+from transformer.data.corpora.document_config import TextCorpusConfig
 from transformer.data.subwords.tokenizer import Tokenizer
 from transformer.decoding.config import GreedyConfig
 from transformer.decoding.interface import Request
 from transformer.decoding.lengths import translation_lengths
 from transformer.decoding.search import search
-from transformer.metrics.text import all_scores
+from transformer.metrics.text import validation_scores
 from transformer.models.encoder_decoder import EncoderDecoder
 from transformer.models.stepping import TranslationSteps
-from transformer.nn.loss import LossSum, cross_entropy
+from transformer.nn.loss import LossSum
 from transformer.training.config import TrainConfig
+from transformer.training.objective import passes, token_loss
 from transformer.training.task import Sample, Task
 
 DEFAULT_GENERATED = 200
 
 
 class TranslationTask(Task):
-    """Teacher forcing with label smoothing; validation also translates and scores.
+    """Teacher forcing with label smoothing and R-Drop; validation also translates and scores.
 
     Args:
         config: the run's settings.
@@ -42,23 +44,24 @@ class TranslationTask(Task):
         self._outputs: dict[int, str] = {}
 
     def loss(self, batch: TranslationBatch) -> LossSum:
-        source_segments_BS, target_segments_BT = batch.source_segments_BS, batch.target_segments_BT
-        mask_BS = batch.source_mask_BS if source_segments_BS is None else None  # segments also tell what is padding
-        memory_BSD = self.model.encode(batch.source_BS, mask_BS, segments_BS=source_segments_BS).memory_BSD
+        read = passes(batch, self.config, training=self.training)
+        source_segments_BS, target_segments_BT = read.source_segments_BS, read.target_segments_BT
+        mask_BS = read.source_mask_BS if source_segments_BS is None else None  # segments also tell what is padding
+        memory_BSD = self.model.encode(read.source_BS, mask_BS, segments_BS=source_segments_BS).memory_BSD
         decoded = self.model.decode(
-            batch.target_BT,
+            read.target_BT,
             memory_BSD,
             mask_BS,
             source_segments_BS=source_segments_BS,
             target_segments_BT=target_segments_BT,
         )
-        smoothing = self.config.label_smoothing if self.training else 0.0
-        return cross_entropy(
+        return token_loss(
             decoded.hidden_BTD,
             self.model.output.weight,
             batch.labels_BT,
             batch.scored_BT,
-            label_smoothing=smoothing,
+            self.config,
+            training=self.training,
         )
 
     def validation_step(self, batch: TranslationBatch, batch_idx: int) -> None:
@@ -94,7 +97,9 @@ class TranslationTask(Task):
             return
         indices = sorted(outputs)
         references = [self.validation_pairs[index][1] for index in indices]
-        for score in all_scores([outputs[index] for index in indices], references):
+        data = self.config.data
+        assert not isinstance(data, TextCorpusConfig), "refused with the configuration"
+        for score in validation_scores([outputs[index] for index in indices], references, data.bleu_tokenize):
             self.log_validation(score.name, score.value)
         self.samples = [
             Sample(source, outputs[index], reference)

@@ -7,6 +7,7 @@ from typing import Any
 
 import datasets
 import pytest
+from pydantic import ValidationError
 
 from transformer.data.corpora.document_config import HubTextConfig
 from transformer.data.corpora.pair_config import HubPairsConfig
@@ -108,6 +109,53 @@ def test_streaming_gives_the_same_rows(hub_folder: Path) -> None:
         assert list(shard.read(skip=skip)) == list(read.read(skip=skip))
     assert (whole.num_rows(), stream.num_rows()) == (5, None)
     assert stream.where(3) == whole.where(3) == f"row 3 of 'train' of '{hub_folder}'"
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_held_out_rows_are_validation_and_never_training(hub_folder: Path, streaming: bool) -> None:
+    config = hub(hub_folder, validation_split=None, held_out_rows=2)
+    train = open_source("corpus", config, "train", streaming=streaming)
+    validation = open_source("corpus", config, "validation", streaming=streaming)
+    assert train is not None
+    assert validation is not None
+    assert [row for _, row in validation.rows()] == PAIRS[:2]
+    assert [row for _, row in train.rows()] == [PAIRS[2], (None, "leer"), ("empty", "")]
+    assert list(train.shards[0].read(skip=2)) == [("empty", "")]  # a run that goes on
+    assert list(validation.shards[0].read(skip=1)) == PAIRS[1:2]
+    assert train.where(1) == f"row 3 of 'train' of '{hub_folder}'"  # as the data set counts
+    identities = {source.identity() for source in (train, validation)}
+    for number in (None, 1):
+        changed = hub(hub_folder, validation_split=None, held_out_rows=number)
+        other = open_source("corpus", changed, "train", streaming=streaming)
+        assert other is not None
+        identities.add(other.identity())
+    assert len(identities) == 4
+
+
+@pytest.mark.parametrize("held_out", [5, 6, 9])
+def test_held_out_rows_that_leave_nothing_are_refused(hub_folder: Path, held_out: int) -> None:
+    config = hub(hub_folder, validation_split=None, held_out_rows=held_out)
+    message = rf"^`held_out_rows` must be below the number of rows of 'train' of '.*' \(5\), but is {held_out}\.$"
+    with pytest.raises(ValueError, match=message):
+        open_source("corpus", config, "train")
+    validation = open_source("corpus", config, "validation")  # read first, also before a stream
+    assert validation is not None
+    with pytest.raises(ValueError, match=message):
+        list(validation.rows())
+    with pytest.raises(ValidationError, match="`validation_split` and `held_out_rows` exclude each other"):
+        hub(hub_folder, held_out_rows=2)
+
+
+def test_a_fault_in_a_stream_without_its_first_rows_names_the_row_of_the_data_set(tmp_path: Path) -> None:
+    rows = "\n".join(json.dumps(row) for row in ({"text": "one"}, {"text": "two"}, {"text": 3}))
+    (tmp_path / "train.jsonl").write_text(rows)
+    config = HubTextConfig(dataset=str(tmp_path), validation_split=None, held_out_rows=1)
+    source = open_source("corpus", config, "train", streaming=True)
+    assert source is not None
+    [(_, row), (place, fault)] = source.rows()
+    assert row == ("two",)
+    assert "row 2 of 'train'" in str(fault)
+    assert source.where(place) in str(fault)
 
 
 def stream_identity(folder: Path | str, **settings: Any) -> str:

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import datasets
 import xxhash
@@ -15,13 +15,15 @@ from transformer.data.corpora.document_config import HubTextConfig
 from transformer.data.corpora.files import fingerprint
 from transformer.data.corpora.pair_config import HubPairsConfig
 from transformer.data.corpora.readers import text_at
-from transformer.data.corpora.rows import Row, Shard
+from transformer.data.corpora.rows import Row, Shard, Split
 
 LoadedT = TypeVar("LoadedT")
 
 
-def hub_shard(config: HubPairsConfig | HubTextConfig, split: str, fields: Sequence[str], *, streaming: bool) -> Shard:
-    """A split as one shard.
+def hub_shard(
+    config: HubPairsConfig | HubTextConfig, split: Split, fields: Sequence[str], *, streaming: bool
+) -> Shard | None:
+    """A split as one shard, or None if there is no such split.
 
     When streaming, the rows of a local folder are told apart by all files below it: their names there, and their
     :func:`~.files.fingerprint`. The folder may move. Those of a data set on the hub are told apart by
@@ -36,16 +38,50 @@ def hub_shard(config: HubPairsConfig | HubTextConfig, split: str, fields: Sequen
     Raises:
         ValueError: The data set or the split cannot be loaded, or has no such text field.
     """
-    where = f"row {{}} of {split!r} of {config.dataset!r}"
-    if streaming:
-        stream = _loaded(config, split, partial(datasets.load_dataset, streaming=True))
+    rows = _rows_of(config, split)
+    if rows is None:
+        return None
+    where = f"row {{}} of {rows.split!r} of {config.dataset!r}"
+    if streaming or rows.stop is not None:  # a few first rows are no reason to fetch and copy all of them
+        stream = _loaded(config, rows.split, partial(datasets.load_dataset, streaming=True))
         folder = Path(config.dataset)
         origin = _files_below(folder) if folder.is_dir() else f"{config.dataset} {config.revision}"
-        identity = f"hub stream {origin} {config.subset} {split} {list(fields)}"
-        return Shard(partial(_stream_rows, stream, tuple(fields), where), None, where, 0, identity)
-    table = _text_columns(_loaded(config, split, datasets.load_dataset), fields, config.dataset)
+        identity = f"hub stream {origin} {config.subset} {rows.split} {list(fields)} {rows.start} {rows.stop}"
+        return Shard(partial(_stream_rows, stream, tuple(fields), where, rows), None, where, rows.start, identity)
+    table = _text_columns(_loaded(config, rows.split, datasets.load_dataset), fields, config.dataset)
+    if rows.start > 0:
+        _check_left(rows.start, len(table), where)
+        table = table.select(range(rows.start, len(table)))
     identity = f"hub {table._fingerprint} {list(fields)}"
-    return Shard(partial(_table_rows, table), partial(len, table), where, 0, identity)
+    return Shard(partial(_table_rows, table), partial(len, table), where, rows.start, identity)
+
+
+class _Rows(NamedTuple):
+    """Some rows of a split as the hub calls it; all from the start on if there is no stop."""
+
+    split: str
+    start: int = 0
+    stop: int | None = None
+
+
+def _rows_of(config: HubPairsConfig | HubTextConfig, split: Split) -> _Rows | None:
+    match split:
+        case "train":
+            return _Rows(config.train_split, start=config.held_out_rows or 0)
+        case "validation" if config.held_out_rows is not None:
+            return _Rows(config.train_split, stop=config.held_out_rows)
+        case "validation":
+            return None if config.validation_split is None else _Rows(config.validation_split)
+        case "test":
+            return None if config.test_split is None else _Rows(config.test_split)
+
+
+def _check_left(held_out: int, num_rows: int, where: str) -> None:
+    if held_out >= num_rows:
+        place = where.removeprefix("row {} of ")
+        raise ValueError(
+            f"`held_out_rows` must be below the number of rows of {place} ({num_rows}), but is {held_out}."
+        )
 
 
 def _files_below(folder: Path) -> str:
@@ -100,18 +136,23 @@ def _table_rows(table: datasets.Dataset, skip: int = 0) -> Iterator[Row]:
 
 
 def _stream_rows(
-    stream: datasets.IterableDataset, fields: tuple[str, ...], where: str, skip: int = 0
+    stream: datasets.IterableDataset, fields: tuple[str, ...], where: str, rows: _Rows, skip: int = 0
 ) -> Iterator[Row | ValueError]:
     # One row at a time, but not by iterating: in a worker, that would give only the worker's part of the files.
-    batches: Iterator[dict[str, list[Any]]] = stream.skip(skip).iter(batch_size=1)
-    for number in itertools.count(skip):
+    first = rows.start + skip
+    batches: Iterator[dict[str, list[Any]]] = stream.skip(first).iter(batch_size=1)
+    for number in itertools.count(first):
         here = where.replace("{}", str(number))
         try:
             batch = next(batches)
         except StopIteration:
+            if rows.stop is not None:
+                _check_left(rows.stop, number, where)
             return
         except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
             raise ValueError(f"{here} cannot be read: {_first_line(error)}") from error
+        if number == rows.stop:  # not before: there must be rows left to train on
+            return
         record = {name: value for name, (value,) in batch.items()}
         try:
             yield tuple(text_at(record, field, here) for field in fields)

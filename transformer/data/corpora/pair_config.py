@@ -12,6 +12,7 @@ from transformer.data.corpora.source_config import Files, FileSplits, HubSplits,
 from transformer.data.preparation.filter_config import PairFiltersConfig
 
 Column = Annotated[int, Field(ge=0)] | NonEmpty
+BleuTokenize = Literal["13a", "none", "intl", "char", "zh"]
 
 
 class PairCorpus(Config):
@@ -23,6 +24,9 @@ class PairCorpus(Config):
     """Label of the target language, such as ``de``."""
     tag: NonEmpty | None = None
     """A token of its own, such as ``<2de>``, put before every source: tells a model of several directions which one."""
+    bleu_tokenize: BleuTokenize = "13a"
+    """How BLEU cuts translations and references into words, by sacreBLEU's names: ``none`` where the texts are
+    tokenised already, ``zh`` or ``char`` for languages without spaces."""
     filters: PairFiltersConfig = PairFiltersConfig()
     """Training pairs to leave out."""
 
@@ -213,9 +217,20 @@ class MixtureConfig(Mixture):
         """All target languages."""
         return "/".join(dict.fromkeys(corpus.target_language for corpus in self.corpora.values()))
 
+    @property
+    def bleu_tokenize(self) -> BleuTokenize:
+        """That of all corpora: their sentences are scored together."""
+        return next(iter(self.corpora.values())).bleu_tokenize
+
     @model_validator(mode="after")
     def _check(self) -> Self:
         self.check_mixture(set(self.corpora))
+        found = sorted({corpus.bleu_tokenize for corpus in self.corpora.values()})
+        if len(found) > 1:
+            raise ValueError(
+                f"`bleu_tokenize` must be the same for all `corpora`, whose sentences are scored together, but is "
+                f"{' and '.join(found)}."
+            )
         return self
 
 

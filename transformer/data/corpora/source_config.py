@@ -1,8 +1,8 @@
 """What corpora of all kinds are told: their files, the splits of a hub data set, the shares of a mixture."""
 
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from transformer.config import Config
 
@@ -39,14 +39,24 @@ class HubSplits(Config):
     train_split: NonEmpty = "train"
     """Split to train on; slices such as ``train[:90%]`` are understood, but not when streaming."""
     validation_split: NonEmpty | None = "validation"
-    """Split to validate on; null only in a mixture where another corpus has some."""
+    """Split to validate on; null if there is none: then give `held_out_rows`, unless it is a mixture where another
+    corpus has some."""
+    held_out_rows: Annotated[int, Field(gt=0)] | None = None
+    """Instead of a validation split: so many first rows of the training split, which are not trained on. To read them
+    no more than these are fetched from the hub."""
     test_split: NonEmpty | None = None
     """Split to test on, or null for no test set."""
 
     @property
     def has_validation(self) -> bool:
         """Whether there is a validation split."""
-        return self.validation_split is not None
+        return self.validation_split is not None or self.held_out_rows is not None
+
+    @model_validator(mode="after")
+    def _check_validation(self) -> Self:
+        if self.validation_split is not None and self.held_out_rows is not None:
+            raise ValueError("`validation_split` and `held_out_rows` exclude each other, but both are given.")
+        return self
 
 
 class Mixture(Config):

@@ -111,7 +111,7 @@ def open_source(name: str, config: CorpusConfig, split: Split, *, streaming: boo
     """
     match config:
         case PhrasesConfig():
-            settings = config.model_dump_json(exclude={"filters", "tag"})
+            settings = config.model_dump_json(exclude={"bleu_tokenize", "filters", "tag"})
             made_by = [version(package) for package in ("babel", "num2words")]
             code = xxhash.xxh3_128_hexdigest(Path(phrases.__file__).read_bytes())
             identity = f"phrases {split} {settings} {made_by} {code}"
@@ -128,11 +128,9 @@ def open_source(name: str, config: CorpusConfig, split: Split, *, streaming: boo
         case HubPairsConfig() | HubTextConfig():
             from transformer.data.corpora.hub import hub_shard  # late: `datasets` takes a second to import
 
-            chosen = {"train": config.train_split, "validation": config.validation_split, "test": config.test_split}
-            if (hub_split := chosen[split]) is None:
-                return None
             fields = _fields(config)
-            return Source(name, (hub_shard(config, hub_split, fields, streaming=streaming),), len(fields))
+            shard = hub_shard(config, split, fields, streaming=streaming)
+            return None if shard is None else Source(name, (shard,), len(fields))
         case ParallelTextConfig():
             sources, targets = {
                 "train": (config.train_source, config.train_target),

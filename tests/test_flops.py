@@ -1,0 +1,150 @@
+"""What the benchmarks count: operations by formula against torch's counter, data sheets, memory, attention, sizes."""
+
+import json
+import sys
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+from typer.testing import CliRunner
+
+from transformer.data.batches.collate import TextBatch
+from transformer.models.config import DecoderOnlyConfig, EncoderDecoderConfig
+from transformer.models.decoder_only import DecoderOnly
+from transformer.models.encoder_decoder import EncoderDecoder
+from transformer.nn.loss import cross_entropy
+
+SCRIPTS = Path(__file__).parents[1] / "scripts"
+
+
+@pytest.fixture(autouse=True)
+def _scripts(monkeypatch):
+    monkeypatch.setattr(sys, "path", [str(SCRIPTS), *sys.path])
+
+
+def counted(loss):
+    """Operations of a loss and its gradients, by torch."""
+    counter = FlopCounterMode(display=False)
+    with sdpa_kernel(SDPBackend.MATH), counter:  # the counter knows no fused attention of a CPU
+        loss().backward()
+    return counter.get_total_flops()
+
+
+@pytest.mark.parametrize("heads", [{}, {"num_kv_heads": 1}, {"activation": "swiglu"}])
+def test_operations_of_a_translation_step(heads):
+    flops = import_module("peers.flops")
+    config = EncoderDecoderConfig(
+        name="encoder_decoder", num_encoder_layers=2, num_decoder_layers=1, d_model=32, num_heads=4, d_ff=48,
+        max_length=40, **heads,
+    )  # fmt: skip
+    model = EncoderDecoder(config, 60, 60)
+    source, target = torch.randint(60, (3, 31)), torch.randint(60, (3, 17))
+
+    def loss():
+        memory = model.encode(source).memory_BSD
+        hidden = model.decode(target, memory).hidden_BTD
+        return cross_entropy(hidden, model.output.weight, target, torch.ones_like(target, dtype=torch.bool)).loss
+
+    formula = flops.step_flops(config, 60, [flops.Lengths(31, 17)] * 3)
+    assert formula == pytest.approx(counted(loss), rel=0.02)
+
+
+def test_operations_of_a_language_model_step():
+    flops = import_module("peers.flops")
+    config = DecoderOnlyConfig(name="decoder_only", num_layers=3, d_model=32, num_heads=2, max_length=64, bias=False)
+    model, tokens = DecoderOnly(config, 70), torch.randint(70, (2, 64))
+    batch = TextBatch(torch.arange(2), tokens, tokens, torch.ones_like(tokens, dtype=torch.bool))
+
+    def loss():
+        hidden = model.hidden(batch.tokens_BL).hidden_BLD
+        return cross_entropy(hidden, model.output.weight, batch.labels_BL, batch.scored_BL).loss
+
+    formula = flops.step_flops(config, 70, [flops.Lengths(0, 64)] * 2)
+    assert formula == pytest.approx(counted(loss), rel=0.02)
+
+
+def test_products_are_measured():
+    flops, machine = import_module("peers.flops"), import_module("peers.machine")
+    shapes = flops.Shapes({flops.Product(64, 32, 48): 2})
+    for precision in machine.Precision:
+        assert 1e6 < flops.measured_flops(shapes, torch.device("cpu"), precision) < 1e15
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("NVIDIA H200", 989e12),
+        ("NVIDIA H100 PCIe", 756e12),
+        ("NVIDIA L4", 121e12),
+        ("NVIDIA L40S", 362e12),
+        ("NVIDIA Unheard 1", None),
+        ("CPU", None),
+    ],
+)
+def test_data_sheets(name, expected):
+    machine = import_module("peers.machine")
+    assert machine.peak_flops(name, machine.Precision.BF16) == expected
+
+
+def test_batches_arrive_in_their_order_and_whole():
+    machine = import_module("peers.machine")
+    batches = [TextBatch(*(torch.full((2, 3), number) for _ in range(4))) for number in range(5)]
+    arrived = list(machine.moved(iter(batches), torch.device("cpu")))
+    assert [int(batch.labels_BL[0, 0]) for batch in arrived] == [0, 1, 2, 3, 4]
+    assert all(batch.segments_BL is None for batch in arrived)
+    assert list(machine.moved([], torch.device("cpu"))) == []
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_peak_memory_is_of_what_came_since():
+    machine, device = import_module("peers.machine"), torch.device("cpu")
+    block = torch.ones(30_000_000)  # 120 MB
+    del block
+    machine.forget_peak(device)
+    before = machine.taken(device)
+    assert machine.peak(device) - before < 50e6
+    block = torch.ones(30_000_000)
+    assert machine.peak(device) - before > 100e6
+    del block
+
+
+def test_ways_to_attend_agree_and_are_timed(tmp_path):
+    file = tmp_path / "figures.json"
+    command = ["attention", "--batch", "3", "--heads", "2", "--head-size", "8", "--length", "6", "--repeats", "2",
+               "--threads", "1", "--json", str(file)]  # fmt: skip
+    result = CliRunner().invoke(import_module("benchmark").app, command)
+    assert result.exit_code == 0, result.output
+    figures = json.loads(file.read_text(encoding="utf-8"))["figures"]
+    assert {kind: len(rows) for kind, rows in figures.items()} == {"fp32": 15, "bf16": 15}
+    assert all(0 < row["ms_min"] <= row["ms"] <= row["ms_max"] for rows in figures.values() for row in rows)
+
+
+def test_another_attention_is_refused(monkeypatch):
+    benchmark, machine = import_module("attention_benchmark"), import_module("peers.machine")
+    blind = benchmark.Case("all", 6, 6, causal=False, padded=False)
+    monkeypatch.setitem(benchmark.WAYS, "ours", lambda inputs, case: benchmark.ours(inputs, blind))
+    causal = benchmark.Case("causal", 6, 6, causal=True, padded=False)
+    with pytest.raises(ValueError, match="ours does not compute the same"):
+        benchmark.timed(causal, (2, 2, 4), machine.Precision.FP32, torch.device("cpu"), 1)
+
+
+@pytest.mark.parametrize("text", ["128x32", "0x2x3", "axbxc", "1x2x3x4"])
+def test_sizes_that_are_none(text):
+    result = CliRunner().invoke(import_module("benchmark").app, ["memory", "--size", text])
+    assert result.exit_code == 2
+    assert "`--size` must be like 128x32x8000" in result.output
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
+def test_our_loss_takes_less_memory_than_all_logits():
+    """Gradients and logits of 64 x 32 positions and 8,000 tokens are 66 MB each in float32."""
+    memory, machine = import_module("memory_benchmark"), import_module("peers.machine")
+    size = memory.Size(64, 32, 8000)
+    ours, torchs = (
+        memory.run(who, size, 16, 1, machine.Precision.FP32, torch.device("cpu"), loss=True)
+        for who in (memory.Who.OURS, memory.Who.TORCH)
+    )
+    assert ours + 60e6 < torchs

@@ -1,0 +1,170 @@
+"""The steps of an evaluation: check everything, score each bundle, compare, report."""
+
+import json
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from transformer.cli.device import choose_device
+from transformer.cli.evaluate import EvaluateConfig
+from transformer.cli.evaluation_report import (
+    EvaluationReport,
+    SystemReport,
+    paired_line,
+    score_line,
+    spread_line,
+    to_markdown,
+    to_plain,
+)
+from transformer.cli.evaluation_tables import report_tables
+from transformer.inference.comparison import Candidate, first_difference, load_candidates, read_translations
+from transformer.inference.split import PairSplit, SplitScores, TextSplit, score_on
+from transformer.metrics.breakdown import extremes, length_breakdown
+from transformer.metrics.significance import paired_bootstrap
+from transformer.metrics.spread import Spread, spread
+from transformer.metrics.text import BleuTokenize, all_scores
+
+
+def run_evaluation(config: EvaluateConfig, console: Console, command: str) -> None:
+    """Scores go to standard output, each as soon as it is known; tables to the console.
+
+    Args:
+        config: the settings.
+        console: for people.
+        command: what was typed, for the report.
+
+    Raises:
+        ValueError: for what does not fit together, before anything is scored.
+    """
+    outputs = _output_paths(config)
+    _check_places([*outputs, *([] if config.report is None else [Path(config.report)])])
+    device = choose_device(config.accelerator)
+    with_file = config.baseline is not None and Path(config.baseline).is_file()
+    others = [] if config.baseline is None or with_file else [config.baseline]
+    candidates = load_candidates([*config.folders, *others], config.data, config.split)
+    own, texts = candidates[: len(config.folders)], candidates[0].texts
+    _refuse_without_effect(config, texts)
+    several = len(own) > 1 or config.baseline is not None
+    score = partial(
+        _score,
+        decoding=config.decoding,
+        bleu_tokenize=config.bleu_tokenize,
+        stride=config.stride,
+        max_tokens_per_batch=config.max_tokens_per_batch,
+        device=device,
+    )
+    baseline = None
+    if config.baseline is not None:
+        if with_file:
+            assert isinstance(texts, PairSplit), "refused with the settings without effect"
+            scored = _score_file(Path(config.baseline), texts, config.bleu_tokenize)
+        else:
+            scored = score(candidates[-1])
+        _print_scores(scored, config.baseline)
+        baseline = _described(config, config.baseline, scored, texts, None)
+    systems = []
+    for number, candidate in enumerate(own):
+        scored = score(candidate)
+        if outputs:
+            outputs[number].write_text("".join(f"{line}\n" for line in scored.outputs), encoding="utf-8")
+        _print_scores(scored, candidate.folder if several else None)
+        systems.append(_described(config, candidate.folder, scored, texts, baseline))
+        for paired in systems[-1].paired:
+            _print(paired_line(scored.split, candidate.folder, config.baseline or "", paired))
+    report = EvaluationReport(systems, baseline, _spreads(own, systems, console), command)
+    for each in report.spreads:
+        _print(spread_line(report.split, each))
+    for part in report_tables(report):
+        console.print(part)
+    if config.report is not None:
+        is_json = config.report.endswith(".json")
+        text = json.dumps(to_plain(report), indent=1, ensure_ascii=False) + "\n" if is_json else to_markdown(report)
+        Path(config.report).write_text(text, encoding="utf-8")
+
+
+def _output_paths(config: EvaluateConfig) -> list[Path]:
+    """Where the translations of each bundle go; of several, ``out.txt`` becomes ``out.1.txt``, ``out.2.txt``, ..."""
+    if config.output is None:
+        return []
+    path = Path(config.output)
+    if len(config.folders) == 1:
+        return [path]
+    return [path.with_name(f"{path.stem}.{number}{path.suffix}") for number in range(1, len(config.folders) + 1)]
+
+
+def _check_places(paths: Sequence[Path]) -> None:
+    for path in paths:
+        if path.is_dir():
+            raise ValueError(f"{path} must be a file to write, but is a folder.")
+        if not path.absolute().parent.is_dir():
+            raise ValueError(f"{path} must be in a folder that exists, but {path.absolute().parent} does not.")
+
+
+def _refuse_without_effect(config: EvaluateConfig, texts: PairSplit | TextSplit) -> None:
+    """Settings that this kind of model does not heed."""
+    if isinstance(texts, PairSplit):
+        if config.stride is not None:
+            raise ValueError("`stride` is for language models and has no effect on a translation model; leave it out.")
+        return
+    for name in ("baseline", "decoding", "bleu_tokenize", "length_borders", "output"):
+        if getattr(config, name) is not None:
+            raise ValueError(f"`{name}` is about translations and has no effect on a language model; leave it out.")
+
+
+def _score(candidate: Candidate, **settings: Any) -> SplitScores:
+    return score_on(candidate.bundle, candidate.texts, **settings)
+
+
+def _score_file(path: Path, texts: PairSplit, bleu_tokenize: BleuTokenize | None) -> SplitScores:
+    lines = read_translations(path, len(texts.references))
+    scores = all_scores(lines, texts.references, bleu_tokenize or texts.bleu_tokenize)
+    return SplitScores(texts.split, scores, texts.sources, lines, texts.references)
+
+
+def _described(
+    config: EvaluateConfig,
+    name: str,
+    scored: SplitScores,
+    texts: PairSplit | TextSplit,
+    baseline: SystemReport | None,
+) -> SystemReport:
+    """The scores with everything that is known about them."""
+    if isinstance(texts, TextSplit):
+        return SystemReport(name, scored)
+    tokenize = config.bleu_tokenize or texts.bleu_tokenize
+    lines = scored.sources, scored.outputs, scored.references
+    lengths = length_breakdown(*lines, borders=config.length_borders, bleu_tokenize=tokenize)
+    number = config.num_sentences
+    sentences = extremes(*lines, number=number) if number > 0 else None
+    if baseline is None:
+        return SystemReport(name, scored, lengths, sentences)
+    others = baseline.scored.outputs
+    paired = paired_bootstrap(others, scored.outputs, scored.references, tokenize, num_resamples=config.num_resamples)
+    against = extremes(*lines, number=number, baseline=others) if number > 0 else None
+    return SystemReport(name, scored, lengths, sentences, paired, against)
+
+
+def _spreads(own: Sequence[Candidate], systems: Sequence[SystemReport], console: Console) -> list[Spread]:
+    """Mean and deviation over bundles that differ in nothing but their weights."""
+    if len(own) < 2:
+        return []
+    for candidate in own[1:]:
+        path = first_difference(own[0].bundle, candidate.bundle)
+        if path is not None:
+            console.print(
+                f"no mean over the bundles: {own[0].folder} and {candidate.folder} differ in {path}.", highlight=False
+            )
+            return []
+    return spread([system.scored.scores for system in systems])
+
+
+def _print_scores(scored: SplitScores, name: str | None) -> None:
+    for score in scored.scores:
+        _print(score_line(scored.split, score, name))
+
+
+def _print(line: dict[str, Any]) -> None:
+    print(json.dumps(line), flush=True)
