@@ -191,9 +191,8 @@ def test_figures_of_a_race():
         amount, memory = laps.Amount(30, 40, 100, 125), machine.Memory(1000, 5000)
         return [laps.Trained(value, amount, memory) for value in seconds]
 
-    result = race.Result(
-        {"ours": rounds(1, 2, 4), "slow": rounds(4, 4, 4), "fast": rounds(2, 2, 2)}, [600.0, 500.0, 10]
-    )
+    laps_of = {"ours": rounds(1, 2, 4), "slow": rounds(4, 4, 4), "fast": rounds(2, 2, 2)}
+    result = race.Result(laps_of, [600.0, 500.0, 10], dict.fromkeys(laps_of, 800))
     ours, slow, fast = race.figures(result, race.Ceiling(5.0, None, 1000.0), ["slow", "fast"])
     assert ours["tokens_per_second"] == 50
     assert (ours["tokens_per_second_min"], ours["tokens_per_second_max"]) == (25, 100)
@@ -204,6 +203,7 @@ def test_figures_of_a_race():
     assert ours["source_padding"] == pytest.approx(0.25)
     assert ours["share_of_products"] == pytest.approx(0.5)  # 50 tokens of 5 operations beside 500
     assert ours["mfu"] == pytest.approx(0.25)
+    assert (ours["peak_bytes"], ours["bytes_before"]) == (5000, 800)
     assert slow["times_fastest_peer"] == 0.5
     assert fast["times_fastest_peer"] == 1.0
 

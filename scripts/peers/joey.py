@@ -117,6 +117,8 @@ def _settings(work: Path, model: Any, smoothing: float, max_tokens: int, device:
         "training": {
             "optimizer": "adamw",
             "learning_rate": 1e-4,
+            "scheduling": "warmupinversesquareroot",
+            "learning_rate_warmup": 1000,
             "label_smoothing": smoothing,
             "clip_grad_norm": 1.0,
             "batch_size": max_tokens,

@@ -34,10 +34,11 @@ class Ceiling(NamedTuple):
 
 
 class Result(NamedTuple):
-    """All rounds of all contestants, and operations per second of the products in each."""
+    """All rounds that count, operations per second of the products in each, and bytes taken before the first step."""
 
     laps: dict[str, list[Trained]]
     products: list[float]
+    before: dict[str, int]
 
 
 def check_losses(console: Console, contestants: Mapping[str, Ask]) -> dict[str, float]:
@@ -68,7 +69,7 @@ def check_losses(console: Console, contestants: Mapping[str, Ask]) -> dict[str, 
 
 def run(console: Console, contestants: Mapping[str, Ask], plan: Plan, ceiling: Ceiling) -> Result:
     """One round that does not count, then all in turn, the same steps for everybody in each round."""
-    result = Result({name: [] for name in contestants}, [])
+    result = Result({name: [] for name in contestants}, [], {})
     began = time.monotonic()
     for number in range(plan.rounds + 1):
         if number > 1 and time.monotonic() - began > 60 * plan.minutes:
@@ -78,7 +79,9 @@ def run(console: Console, contestants: Mapping[str, Ask], plan: Plan, ceiling: C
         for name, ask in contestants.items():
             trained = ask(lap)
             assert isinstance(trained, Trained)
-            if number > 0:
+            if number == 0:
+                result.before[name] = trained.memory.before
+            else:
                 result.laps[name].append(trained)
         if number > 0 and ceiling.measured is not None:
             result.products.append(ceiling.measured())
@@ -113,7 +116,7 @@ def figures(result: Result, ceiling: Ceiling, peers: Sequence[str]) -> list[dict
             "source_padding": padding(amount.source, amount.source_positions),
             "target_padding": padding(amount.target, amount.target_positions),
             "peak_bytes": max(lap.memory.peak for lap in laps),
-            "bytes_before": min(lap.memory.before for lap in laps),
+            "bytes_before": result.before[name],
             "flops_per_second": medians[name] * ceiling.flops_per_token,
         }
         if result.products:

@@ -10,6 +10,7 @@ from typing import Any, Self
 import torch
 
 from peers.contest import Answer
+from transformer.cli.console import set_up_logging
 
 Run = Callable[..., Any]
 SETTLED = 0.4  # seconds: threads that have run out of work keep a core busy for a while before they sleep
@@ -57,6 +58,7 @@ class Worker:
 def _serve(connection: Connection, build: Callable[[], Run], threads: int) -> None:
     torch.set_num_threads(threads)
     run = build()
+    set_up_logging()  # after the imports, which set levels of their own
     while True:
         try:
             arguments = connection.recv()

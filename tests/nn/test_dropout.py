@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -29,7 +30,7 @@ def test_the_scale_follows_the_rounded_rate():
 
 
 def test_exactly_the_rounded_share_of_the_levels_is_dropped(monkeypatch):
-    every_level = torch.arange(-32768, 32768).to(torch.int16)
+    every_level = np.arange(65536, dtype=np.uint16)
     monkeypatch.setattr("transformer.nn.dropout.random_levels", lambda shape: every_level)
     assert (Dropout(0.3)(torch.ones(65536)) == 0).sum().item() == 19661
 
@@ -47,12 +48,12 @@ def test_neighbours_are_independent():
 
 def test_random_levels_are_uniform_and_of_any_shape():
     torch.manual_seed(0)
-    levels = random_levels(torch.Size([33, 1001])).double()
+    levels = random_levels(torch.Size([33, 1001])).astype(np.float64)
     assert levels.shape == (33, 1001)
-    assert (levels.min(), levels.max()) == (pytest.approx(-32768, abs=40), pytest.approx(32767, abs=40))
-    # Mean -1/2 and variance (2^32 - 1) / 12 of a uniform 16-bit integer.
-    assert abs(levels.mean().item() + 0.5) < 4.5 * 65536 / math.sqrt(12 * levels.numel())
-    assert levels.var().item() == pytest.approx(65536**2 / 12, rel=0.02)
+    assert (levels.min(), levels.max()) == (pytest.approx(0, abs=40), pytest.approx(65535, abs=40))
+    # Mean 32767.5 and variance (2^32 - 1) / 12 of a uniform 16-bit integer.
+    assert abs(levels.mean() - 32767.5) < 4.5 * 65536 / math.sqrt(12 * levels.size)
+    assert levels.var() == pytest.approx(65536**2 / 12, rel=0.02)
     assert random_levels(torch.Size([0, 3])).shape == (0, 3)
     assert random_levels(torch.Size([5])).shape == (5,)
 

@@ -95,3 +95,31 @@ def test_a_model_with_normed_heads_runs_in_bfloat16_without_a_warning(tiny_bundl
     norms = [module for module in model.modules() if isinstance(module, HeadNorm)]
     assert len(norms) == (6 if name == "encoder_decoder" else 2)
     assert all(norm.weight.grad.abs().max() > 0 for norm in norms)
+
+
+def test_gradient_of_root_mean_square_norm():
+    torch.manual_seed(0)
+    norm = build_norm("rms_norm", 5, eps=0.3, bias=False).double()
+    torch.nn.init.normal_(norm.weight)
+    x = torch.randn(2, 3, 5, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(
+        lambda x, gain: torch.func.functional_call(norm, {"weight": gain}, (x,)), (x, norm.weight)
+    )
+
+
+def test_root_mean_square_norm_equals_that_of_torch_also_in_bfloat16():
+    torch.manual_seed(0)
+    ours, theirs = build_norm("rms_norm", 64, eps=1e-5, bias=False), torch.nn.RMSNorm(64, 1e-5)
+    torch.nn.init.normal_(ours.weight)
+    theirs.load_state_dict(ours.state_dict())
+    grad = torch.randn(3, 7, 64)
+    for dtype in (torch.float32, torch.bfloat16):
+        one, two = (torch.randn(3, 7, 64).to(dtype).requires_grad_() for _ in range(2))
+        two.data.copy_(one)
+        outputs = ours(one), theirs(two.float())
+        assert outputs[0].dtype == torch.float32
+        torch.testing.assert_close(*outputs)
+        for output in outputs:
+            output.backward(grad)
+        torch.testing.assert_close(one.grad, two.grad)
+    torch.testing.assert_close(ours.weight.grad, theirs.weight.grad, atol=1e-4, rtol=1e-4)

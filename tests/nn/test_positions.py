@@ -213,3 +213,17 @@ def test_the_builder_passes_the_sizes_on():
     rotary = build_position_encoding("rotary", **sizes)
     assert rotary.cos_LE.shape == (7, 2)  # head size 4, two pairs
     assert rotary.cos_LE[1].tolist() == pytest.approx([math.cos(1), math.cos(0.1)], abs=1e-7)
+
+
+def test_rotation_of_16_bit_heads_uses_exact_angles_and_its_gradient_turns_back():
+    torch.manual_seed(0)
+    rotation = RotaryPosition(5000, 8, 10000.0).signals(torch.tensor([[4321, 4322]]), torch.tensor([[4321]])).rotation
+    heads = torch.randn(2, 3, 2, 8)
+    low = heads.bfloat16()
+    exact = rotate(low.float(), rotation)
+    assert rotate(low, rotation).dtype == torch.bfloat16
+    torch.testing.assert_close(rotate(low, rotation), exact.bfloat16(), atol=0, rtol=0)
+    x = heads.double().requires_grad_()
+    precise = type(rotation)(rotation.cos.double(), rotation.sin.double())
+    assert torch.autograd.gradcheck(lambda x: rotate(x, precise), x)
+    assert torch.autograd.gradgradcheck(lambda x: rotate(x, precise), x)

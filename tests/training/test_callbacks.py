@@ -62,10 +62,10 @@ def test_a_bar_with_a_terminal(run_settings: Callable[..., dict[str, Any]], tmp_
 def test_a_run_that_fails_gives_the_terminal_back(
     run_settings: Callable[..., dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(*_: Any) -> None:
+    def fail(*_: Any, **__: Any) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr(Task, "on_before_optimizer_step", fail)
+    monkeypatch.setattr(Task, "configure_gradient_clipping", fail)
     console = Console(file=io.StringIO(), width=120, force_terminal=True)
     for number in range(2):  # while one bar is alive, there can be no second
         with pytest.raises(ZeroDivisionError):

@@ -98,9 +98,11 @@ def _train(config: TrainConfig, folder: Path) -> None:
     from transformer.cli.report import finish
     from transformer.data.preparation.report import PreparationReport
     from transformer.training.checkpoints import LAST, RunInterrupted
+    from transformer.training.host_memory import keep_freed_memory
     from transformer.training.run import CHECKPOINTS, nothing_to_do, train
 
     set_up_logging()
+    keep_freed_memory()
     console = messages()
     resume = (folder / CHECKPOINTS / LAST).exists()
     shown = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder

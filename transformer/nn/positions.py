@@ -5,7 +5,7 @@ attention. A new encoding is a class here, an arm in :func:`build_position_encod
 """
 
 from abc import ABC, abstractmethod
-from typing import NamedTuple, assert_never
+from typing import Any, NamedTuple, assert_never
 
 import torch
 import torch.nn.functional as F
@@ -128,11 +128,26 @@ class AlibiPosition(NoPosition):
 
 def rotate(x_BHLE: Tensor, rotation: Rotation) -> Tensor:
     """Apply rotary angles to the heads of queries or keys."""
-    first, second = x_BHLE.chunk(2, dim=-1)
-    rotated = torch.cat(
-        [first * rotation.cos - second * rotation.sin, second * rotation.cos + first * rotation.sin], dim=-1
-    )
-    return rotated.to(x_BHLE.dtype)
+    return _Rotate.apply(x_BHLE, rotation.cos, rotation.sin)  # type: ignore[no-untyped-call, no-any-return]
+
+
+class _Rotate(torch.autograd.Function):
+    """Writes both halves into their place; the gradient is rotated back by the same angles."""
+
+    @staticmethod
+    def forward(ctx: Any, x_BHLE: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        ctx.save_for_backward(cos, sin)
+        precise = x_BHLE.to(torch.promote_types(x_BHLE.dtype, cos.dtype))  # angles do not survive 16 bits
+        rotated = torch.empty_like(precise)
+        (first, second), (new_first, new_second) = precise.chunk(2, dim=-1), rotated.chunk(2, dim=-1)
+        torch.mul(first, cos, out=new_first).addcmul_(second, sin, value=-1)
+        torch.mul(second, cos, out=new_second).addcmul_(first, sin)
+        return rotated.to(x_BHLE.dtype)
+
+    @staticmethod
+    def backward(ctx: Any, grad_BHLE: Tensor) -> tuple[Tensor, None, None]:
+        cos, sin = ctx.saved_tensors
+        return _Rotate.apply(grad_BHLE, cos, -sin), None, None  # type: ignore[no-untyped-call]
 
 
 def positions_of(real_BL: Tensor) -> Tensor:

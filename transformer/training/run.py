@@ -1,5 +1,6 @@
 """One training run, from its settings to a trained model; started, resumed or stopped."""
 
+import copy
 import json
 import math
 import warnings
@@ -25,6 +26,7 @@ from transformer.training.checkpoints import (
     load_checkpoint,
     stopping_at_once,
 )
+from transformer.training.compilation import CompiledLayers
 from transformer.training.config import TrainConfig
 from transformer.training.divergence import RollBack
 from transformer.training.ema import ExponentialMovingAverage
@@ -124,6 +126,8 @@ def train(
     average = None if config.ema is None else ExponentialMovingAverage(config.ema)
     history, end = History(folder, every_n_steps=every_n_steps), StopAtEnd(config.trainer.max_seconds)
     watching: list[Callback] = [] if average is None else [average]
+    if config.trainer.compile:
+        watching.append(CompiledLayers())
     if config.divergence is not None:
         guard = UpdateGuard(
             config.divergence.loss_factor, judge_gradients=choose_precision(config.trainer) != "16-mixed"
@@ -188,6 +192,7 @@ def train(
                 f"the run has diverged: `{config.checkpoint.monitor}` was never a finite number. Give a smaller "
                 f"optimizer.learning_rate or a longer scheduler.warmup_steps."
             )
+    model = copy.deepcopy(model)  # a copy is not compiled
     bundle = as_bundle(config, model.cpu().float().eval(), parts.tokenizers)
     return RunResult(bundle, best_step, trainer.global_step, best_value, str(trainer.strategy.root_device))
 

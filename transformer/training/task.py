@@ -91,27 +91,29 @@ class Task(LightningModule, ABC):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         self._logged = checkpoint["logged_loss"]
 
-    def on_before_optimizer_step(self, optimizer: Optimizer) -> None:
-        assert self._window_tokens is not None
-        tokens = self._window_tokens
-        if self.trainer.world_size > 1:
-            torch.distributed.all_reduce(tokens)
-        # Lightning has divided by the accumulation length, data parallelism by the number of ranks.
-        divided = self.nominal_tokens * self.trainer.accumulate_grad_batches * self.trainer.world_size
-        gradients = [p.grad for p in self.parameters() if p.grad is not None]
-        torch._foreach_mul_(gradients, divided / tokens.to(torch.float32))
-        self._window_tokens = None
-
     def configure_gradient_clipping(
         self,
         optimizer: Optimizer,
         gradient_clip_val: float | None = None,
         gradient_clip_algorithm: str | None = None,
     ) -> None:
-        # Lightning refuses to clip for a fused optimizer under mixed precision; the gradients are unscaled here.
-        norm = None
+        """Divide the gradients of the summed losses by the number of tokens behind them, and clip, in one pass.
+
+        Lightning calls this before every update, with unscaled gradients. Its own clipping refuses a fused optimizer
+        under mixed precision.
+        """
+        assert self._window_tokens is not None
+        tokens, self._window_tokens = self._window_tokens, None
+        if self.trainer.world_size > 1:
+            torch.distributed.all_reduce(tokens)
+        # Lightning has divided by the accumulation length, data parallelism by the number of ranks.
+        divided = self.nominal_tokens * self.trainer.accumulate_grad_batches * self.trainer.world_size
+        gradients = [p.grad for p in self.parameters() if p.grad is not None]
+        factor, norm = divided / tokens.to(torch.float32), None
         if gradient_clip_val is not None:
-            norm = torch.nn.utils.clip_grad_norm_(self.parameters(), gradient_clip_val)
+            norm = torch.nn.utils.get_total_norm(gradients) * factor
+            factor = factor * (gradient_clip_val / (norm + 1e-6)).clamp(max=1.0)
+        torch._foreach_mul_(gradients, factor)
         if self.guard is not None:
             self.guard.judge(self.parameters(), optimizer, norm)
 
