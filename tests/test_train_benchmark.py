@@ -155,6 +155,7 @@ def test_the_shipped_transformer_train_is_timed_by_its_own_report(shared):
     assert 0 < trained.amount.target <= trained.amount.target_positions <= 2 * 256
 
 
+@pytest.mark.slow
 def test_language_models_start_with_our_loss(tmp_path):
     benchmark, machine = import_module("train_lm_benchmark"), import_module("peers.machine")
     laps, text = import_module("peers.laps"), tmp_path / "input.txt"

@@ -21,8 +21,10 @@ from transformer.data.batches.buckets import BatchPlan, FixedBatches
 from transformer.data.batches.collate import TranslationBatch
 from transformer.data.datamodule import MappedTraining, RunData
 from transformer.models.decoder_only import DecoderOnly
+from transformer.training.compilation import CompiledLayers
 from transformer.training.config import TrainConfig
 from transformer.training.history import History
+from transformer.training.host_memory import keep_freed_memory
 from transformer.training.optimizers import build_optimizer
 from transformer.training.parts import RunParts, build_parts
 from transformer.training.run import train
@@ -43,6 +45,7 @@ class Way(NamedTuple):
 WAYS = {
     "ours, plain loop": Way(lightning=False),
     "ours, Lightning": Way(lightning=True),
+    "ours, Lightning, compiled": Way(lightning=True, overrides=("++trainer.compile=true",)),
 }
 
 
@@ -74,6 +77,7 @@ def contestant(
     weights: DecoderOnly | None = None,
 ) -> "Loop | LightningLaps":
     """Our model with its first weights, on given batches; or a model with weights and a vocabulary of its own."""
+    keep_freed_memory()  # as transformer-train does
     told = [*overrides, *precision_overrides(device, precision), *way.overrides]
     config, parts = prepared(told, run_folder, resume=True)
     task = parts.task
@@ -132,7 +136,8 @@ class LightningLaps:
         settings = self.config.trainer.model_copy(update={"max_steps": len(numbers)})
         config = self.config.model_copy(update={"trainer": settings})
         history = History(self.folder, every_n_steps=settings.log_every_n_steps)
-        trainer = build_trainer(config, self.folder, [watch, history])
+        compiled = [CompiledLayers()] if settings.compile else []
+        trainer = build_trainer(config, self.folder, [watch, history, *compiled])
         stored = Stored(self.batches)
         data = RunData(
             MappedTraining(stored, lambda ranks: FixedBatches([[number] for number in numbers]), ""),
@@ -203,6 +208,7 @@ class WholeRuns:
         if lap is None:
             return None
         self.runs += 1
+        keep_freed_memory()
         folder = self.folder / f"run {self.runs}"
         length = [f"++trainer.max_steps={2 * lap.steps}", f"++trainer.log_every_n_steps={lap.steps}"]
         config = configured([*self.overrides, *length])

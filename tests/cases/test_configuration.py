@@ -24,7 +24,7 @@ MISTAKES = [
     (("data=hub_text",), "`data=...` needs an experiment to go with: "),
     (("experiment=phrases",), "but is phrases (did you mean phrases_en_de?)."),
     (("experiment=python_docs", "data=phrases_en_de"), "`data.name: phrases` gives sentence pairs, which need `model"),
-    (("optimizer.name=adam",), "`optimizer.name` must be 'adamw', but is 'adam'."),
+    (("optimizer.name=adam",), "`optimizer.name` must be one of 'adamw', 'muon', but is 'adam'."),
     (("scheduler.name=noam",), "`scheduler.name` must be one of 'inverse_sqrt', 'cosine'"),
     (("checkpoint.monitor=validation/blue",), "but is 'validation/blue'."),
     (("experiment=tinyshakespeare_char",), "`data.train` must be given: data.train=..."),

@@ -30,7 +30,7 @@ class _RmsNorm(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, gain: Tensor, eps: float) -> Tensor:
         norm = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
         inverse = (norm.square() / x.shape[-1] + eps).rsqrt()
-        normal = x * inverse
+        normal: Tensor = x * inverse
         ctx.save_for_backward(normal, inverse, gain)
         return normal * gain
 
