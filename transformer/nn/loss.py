@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-CPU_CHUNK_ELEMENTS = 1 << 22  # logits alive at a time: 16 MiB in float32 stay near the processor
+CPU_CHUNK_ELEMENTS = 1 << 24  # logits alive at a time: 64 MiB in float32; smaller products are slower
 GPU_CHUNK_ELEMENTS = 1 << 26  # 256 MiB: enough work for each launch
 HALF_SCALE = 1024.0  # keeps the gradient of an improbable token above float16's smallest number
 
@@ -84,7 +84,6 @@ class _LinearCrossEntropy(torch.autograd.Function):
         vocab_size = weight_VD.shape[0]
         product = product_dtype(hidden_ND)
         product_weight_VD = weight_VD.to(product)  # once, not for every chunk
-        scale = HALF_SCALE if product == torch.float16 else 1.0
         accumulate = torch.promote_types(hidden_ND.dtype, torch.float32)
         # The uniform part of the target is the same for every position, so all it needs of the logits is their mean,
         # and its gradient is of rank one: neither ever touches a chunk of logits.
@@ -98,28 +97,37 @@ class _LinearCrossEntropy(torch.autograd.Function):
         for start in range(0, hidden_ND.shape[0], rows):
             chunk_CD, labels_C = hidden_ND[start : start + rows].to(product), labels_N[start : start + rows, None]
             scored_C = scored_N[start : start + rows, None]
-            logits_CV = F.linear(chunk_CD, product_weight_VD)
-            label_C = logits_CV.gather(1, labels_C).to(accumulate)
-            log_probabilities_CV = logits_CV.log_softmax(-1, dtype=accumulate)
-            nll_C = -log_probabilities_CV.gather(1, labels_C)
+            logits_CV = F.linear(chunk_CD, product_weight_VD).to(accumulate)
+            label_C = logits_CV.gather(1, labels_C)
+            highest_C = logits_CV.amax(-1, keepdim=True)
+            exponentials_CV = logits_CV.sub_(highest_C).exp_()
+            total_C = exponentials_CV.sum(-1, keepdim=True)
+            nll_C = highest_C + total_C.log() - label_C
             nll += nll_C.masked_fill(~scored_C, 0).sum()
             if smoothing > 0:
-                mean_C = nll_C + label_C - (chunk_CD.to(accumulate) @ mean_weight_D)[:, None]
+                mean_C = nll_C + label_C - (chunk_CD * mean_weight_D).sum(-1, keepdim=True)
                 nll_C = (1 - smoothing) * nll_C + smoothing * mean_C
             loss += nll_C.masked_fill(~scored_C, 0).sum()
             if need_hidden or need_weight:
-                # d loss / d logits = softmax - target distribution, written over the log probabilities.
-                grad_CV = log_probabilities_CV.exp_()
-                grad_CV.scatter_add_(1, labels_C, torch.full_like(nll_C, smoothing - 1))
-                grad_CV = (grad_CV if scale == 1.0 else grad_CV.mul_(scale)).to(product)
+                # d loss / d logits = softmax - target distribution; here times the row's total, which is divided out of
+                # the products below, where it is a number for each row and not for each logit.
+                grad_CV = exponentials_CV.scatter_add_(1, labels_C, (smoothing - 1) * total_C)
+                share_C, scale = scored_C / total_C, 1.0
+                if product == torch.float16:  # whose range would be too small for what is divided out later
+                    grad_CV.mul_(HALF_SCALE / total_C)
+                    share_C, scale = scored_C.to(accumulate), HALF_SCALE
+                grad_CV = grad_CV.to(product)
                 if grad_hidden_ND is not None:
-                    grad_hidden_CD = (grad_CV @ product_weight_VD).to(accumulate) / scale
-                    grad_hidden_ND[start : start + rows] = (grad_hidden_CD - smoothing * mean_weight_D) * scored_C
+                    grad_hidden_CD = (grad_CV @ product_weight_VD).to(accumulate) * (share_C / scale)
+                    grad_hidden_ND[start : start + rows] = grad_hidden_CD - smoothing * mean_weight_D * scored_C
                 if grad_weight_VD is not None:
-                    counted_CD = chunk_CD * scored_C
-                    grad_weight_VD += (grad_CV.T @ counted_CD).to(accumulate) / scale
+                    shared_CD = chunk_CD.to(accumulate) * share_C
+                    if product == accumulate == grad_weight_VD.dtype:
+                        grad_weight_VD.addmm_(grad_CV.T, shared_CD)
+                    else:
+                        grad_weight_VD += (grad_CV.T @ shared_CD.to(product)).to(accumulate) / scale
                     if smoothing > 0:
-                        grad_weight_VD -= smoothing / vocab_size * counted_CD.sum(0, dtype=accumulate)
+                        grad_weight_VD -= smoothing / vocab_size * (chunk_CD * scored_C).sum(0, dtype=accumulate)
         ctx.save_for_backward(grad_hidden_ND, grad_weight_VD)
         ctx.mark_non_differentiable(nll)
         return loss, nll
