@@ -18,6 +18,7 @@ from attention_benchmark import attention_command
 from constraint_benchmark import constraints
 from decode_benchmark import decode
 from decode_memory import decode_memory
+from lm_quality_benchmark import lm_quality
 from memory_benchmark import memory
 from train_lm_benchmark import train_lm
 from train_translation_benchmark import train_translation
@@ -39,6 +40,7 @@ app.command()(constraints)
 app.command()(decode)
 app.command()(decode_memory)
 app.command("attention")(attention_command)
+app.command()(lm_quality)
 app.command()(memory)
 app.command()(train_lm)
 app.command()(train_translation)

@@ -6,6 +6,7 @@ every batch, gradients clipped to norm 1, and a wait for the loss in every step,
 """
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -103,6 +104,7 @@ class ShippedLoop:
         rows, length: of a batch.
         device, precision: of the steps.
         check: the answer to None.
+        rate: the learning rate of each update, counted from 0.
     """
 
     def __init__(
@@ -114,7 +116,9 @@ class ShippedLoop:
         device: torch.device,
         precision: Precision,
         check: Check | None,
+        rate: Callable[[int], float] = lambda update: 1e-3,
     ) -> None:
+        self.rate = rate
         self.model, self.ids, self.rows, self.length = model.to(device).train(), ids, rows, length
         self.device, self.precision, self.check = device, precision, check
         self.optimizer = self.model.optimizer(fused=device.type == "cuda")
@@ -131,7 +135,7 @@ class ShippedLoop:
         start = time.perf_counter()
         for _ in range(lap.steps):
             for group in self.optimizer.param_groups:
-                group["lr"] = 1e-3  # its schedule sets it in every step
+                group["lr"] = self.rate(len(self.log))
             with autocast(self.device, self.precision):
                 loss = self.model(tokens_BL, labels_BL)
             tokens_BL, labels_BL = self.batch()  # while a GPU is busy
