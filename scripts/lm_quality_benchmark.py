@@ -21,6 +21,7 @@ from peers import ours_training
 from peers.laps import Lap
 from peers.machine import Precision
 from peers.nano_gpt import NanoGpt, ShippedLoop
+from peers.versions import versions
 from peers.worker import Worker
 from transformer.cli.console import one_line_errors
 from transformer.models.config import DecoderOnlyConfig
@@ -78,7 +79,9 @@ def lm_quality(
         console.print(table)
         if json_file is not None:
             figures = {name: [one._asdict() for one in learned] for name, learned in results.items()}
-            json_file.write_text(json.dumps({"steps": steps, "figures": figures}, indent=2) + "\n", encoding="utf-8")
+            settings = {"steps": steps, "seeds": list(range(1, seeds + 1)), "threads": threads}
+            everything = {"settings": settings, "versions": versions(set()), "figures": figures}
+            json_file.write_text(json.dumps(everything, indent=2) + "\n", encoding="utf-8")
 
 
 def _returning(way: Callable[[int], Learned]) -> Callable[[int], Learned]:
@@ -92,7 +95,10 @@ def ours(file: Path, scratch: Path, steps: int, seed: int) -> Learned:
         f"data.folder={file.parent}",
         f"data.train={file.name}",
         f"seed={seed}",
+        "trainer=cpu",
+        "++trainer.precision=32-true",
         f"trainer.max_steps={steps}",
+        f"validation.every_n_steps={steps}",
         "validation.num_shown=0",
         "logger=none",
         f"preparation.cache_folder={scratch / 'cache'}",

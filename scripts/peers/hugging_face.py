@@ -20,7 +20,7 @@ from transformer.nn.config import ActivationName
 from transformer.nn.layers import TransformerLayer
 
 Model = TypeVar("Model", bound=nn.Module)
-ACTIVATIONS: dict[ActivationName, str] = {"relu": "relu", "gelu": "gelu", "gelu_tanh": "gelu_new"}
+ACTIVATIONS: dict[ActivationName, str] = {"relu": "relu", "gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh"}
 
 
 def to_m2m100(model: EncoderDecoder, *, pad_id: int, bos_id: int, eos_id: int) -> M2M100ForConditionalGeneration:

@@ -30,6 +30,7 @@ from transformer.training.parts import RunParts, build_parts
 from transformer.training.run import train
 from transformer.training.setup import build_trainer
 from transformer.training.task import Task
+from transformer.training.update_guard import UpdateGuard
 
 QUIET = Console(quiet=True)
 
@@ -137,6 +138,8 @@ class LightningLaps:
         config = self.config.model_copy(update={"trainer": settings})
         history = History(self.folder, every_n_steps=settings.log_every_n_steps)
         compiled = [CompiledLayers()] if settings.compile else []
+        if config.divergence is not None:
+            self.task.guard = UpdateGuard(config.divergence.loss_factor)  # as transformer-train has it
         trainer = build_trainer(config, self.folder, [watch, history, *compiled])
         stored = Stored(self.batches)
         data = RunData(
