@@ -116,10 +116,9 @@ def test_root_mean_square_norm_equals_that_of_torch_also_in_bfloat16():
     for dtype in (torch.float32, torch.bfloat16):
         one, two = (torch.randn(3, 7, 64).to(dtype).requires_grad_() for _ in range(2))
         two.data.copy_(one)
-        outputs = ours(one), theirs(two.float())
-        assert outputs[0].dtype == torch.float32
+        outputs = ours(one), theirs(two.float()).to(dtype)
         torch.testing.assert_close(*outputs)
         for output in outputs:
-            output.backward(grad)
+            output.backward(grad.to(dtype))
         torch.testing.assert_close(one.grad, two.grad)
     torch.testing.assert_close(ours.weight.grad, theirs.weight.grad, atol=1e-4, rtol=1e-4)

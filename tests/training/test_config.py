@@ -30,7 +30,8 @@ Settings = Callable[..., dict[str, Any]]
         ("translation", {"label_smoothing": 1.0}, "less than 1"),
         ("translation", {"divergence.loss_factor": 1.0}, "greater than 1"),
         ("translation", {"ema.decay": 1.0}, "less than 1"),
-        ("text", {"ema.start_step": 4}, "`ema.start_step` must be below `trainer.max_steps` (4) to have an effect"),
+        ("text", {"ema.start_step": 4}, "put the first update at step 4, which must be below `trainer.max_steps` (4)"),
+        ("text", {"ema.every_n_steps": 5}, "put the first update at step 5, which must be below"),
         ("translation", {"r_drop": -1.0}, "greater than or equal to 0"),
         (
             "translation",

@@ -141,7 +141,8 @@ def _card(bundle: "Bundle", folders: list[Path], parts: list[str], last: int | N
     from transformer.models.init import count_parameters
 
     chosen = [] if last is None and best is None else ["--best", str(best)] if last is None else ["--last", str(last)]
-    command = shlex.join(["transformer-average", *map(str, folders), *chosen])
+    output = [] if chosen else ["--output", "FOLDER"]  # only a run's folder has a place for it
+    command = shlex.join(["transformer-average", *map(str, folders), *chosen, *output])
     return f"""# {bundle.config.model.name.replace("_", "-")} trained on {bundle.config.data.name}, averaged
 
 {count_parameters(bundle.model):,} parameters: the mean of the weights of {", ".join(parts)}.

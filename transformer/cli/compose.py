@@ -64,7 +64,7 @@ def _refuse_overlap(job: Sequence[str], folders: Sequence[Path]) -> None:
         return
     experiment = OmegaConf.load(file)
     assert isinstance(experiment, DictConfig)
-    for group in ("data", "model", "tokenizer"):
+    for group in ("data", "model", "tokenizer", "optimizer"):
         if group in chosen and experiment.get(group):
             raise SettingsError(
                 f"`{group}={chosen[group]}` and `experiment={chosen['experiment']}` both make settings of the {group}. "

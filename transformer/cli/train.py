@@ -70,7 +70,7 @@ def main() -> None:
 def refuse_mixture(arguments: Sequence[str]) -> None:
     """Refuse data or a model beside the default experiment, whose own settings of them would win unnoticed."""
     keys = {argument.partition("=")[0] for argument in arguments}
-    chosen = sorted(keys & {"data", "model", "tokenizer"})
+    chosen = sorted(keys & {"data", "model", "tokenizer", "optimizer"})
     if chosen and not keys & {"experiment", "~experiment", "--config-name", "-cn"}:
         raise ValueError(
             f"`{chosen[0]}=...` needs an experiment to go with: experiment=translation for sentence pairs, "

@@ -21,8 +21,9 @@ def initialize(model: nn.Module, config: EncoderDecoderConfig | DecoderOnlyConfi
     ``xavier``: Glorot uniform for linear layers, each part of a fused projection as if it stood alone; embeddings
     N(0, 1/d_model), so that scaled embeddings have unit variance (Vaswani et al. 2017 as widely implemented).
 
-    With ``config.zero_outputs`` those projections are zero, so that every layer begins as the identity, and so is an
-    output layer that is not tied: the first loss is the logarithm of the vocabulary size (Yang et al. 2022).
+    With ``config.zero_outputs`` those projections are zero, so that with Pre-Norm every layer begins as the identity,
+    and so is an output layer that is not tied: the first loss is the logarithm of the vocabulary size (Yang et al.
+    2022).
     """
     std = DEFAULT_STD if config.init_std is None else config.init_std
     for module in model.modules():

@@ -14,7 +14,8 @@ class Dropout(nn.Module):
 
     On the CPU torch draws one random number per element, which costs more than the matrix products around it. Here
     each 64-bit draw decides four elements with 16 bits each: ``p`` is rounded to a multiple of 1/65536 and the scale
-    follows the rounded value, so the expectation is exact. Elsewhere torch's own kernel runs.
+    follows the rounded value, so the expectation is exact but for the rounding of the scale. Elsewhere torch's own
+    kernel runs.
     """
 
     def __init__(self, p: float) -> None:

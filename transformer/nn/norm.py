@@ -3,6 +3,7 @@
 from typing import Any, assert_never
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
@@ -10,19 +11,20 @@ from transformer.nn.config import NormName
 
 
 class RmsNorm(nn.RMSNorm):
-    """RMSNorm (Zhang & Sennrich 2019), ``x / sqrt(mean(x^2) + eps) * gain``, in at least float32.
+    """RMSNorm (Zhang & Sennrich 2019), ``x / sqrt(mean(x^2) + eps) * gain``.
 
-    On a GPU torch has one kernel for it. On the CPU it composes it of a dozen passes over the data, forward and
-    backward, where half of them do.
+    Computed in at least float32, it comes back in the precision that it had. On a GPU torch has one kernel for it. On
+    the CPU torch composes it of many passes over the data, forward and backward, where fewer do.
     """
 
     eps: float
 
     def forward(self, x: Tensor) -> Tensor:
         precise = x.to(torch.promote_types(x.dtype, torch.float32))
+        gain = self.weight.to(precise.dtype)  # in a model converted to bfloat16 they differ
         if x.device.type != "cpu" or torch.compiler.is_compiling():
-            return super().forward(precise)
-        return _RmsNorm.apply(precise, self.weight, self.eps)  # type: ignore[no-untyped-call, no-any-return]
+            return F.rms_norm(precise, self.normalized_shape, gain, self.eps).to(x.dtype)
+        return _RmsNorm.apply(precise, gain, self.eps).to(x.dtype)  # type: ignore[no-untyped-call, no-any-return]
 
 
 class _RmsNorm(torch.autograd.Function):
@@ -45,13 +47,10 @@ class _RmsNorm(torch.autograd.Function):
 
 
 class HeadNorm(RmsNorm):
-    """RMSNorm of queries or keys over their head size, which come back in the precision that they had."""
+    """RMSNorm of queries or keys over their head size."""
 
     def __init__(self, head_size: int) -> None:
         super().__init__(head_size, eps=1e-6)
-
-    def forward(self, x_BHLE: Tensor) -> Tensor:
-        return super().forward(x_BHLE).to(x_BHLE.dtype)
 
 
 def build_norm(name: NormName, width: int, *, eps: float, bias: bool) -> nn.Module:

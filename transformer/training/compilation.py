@@ -10,7 +10,7 @@ class CompiledLayers(Callback):
     """Compiles every layer with ``torch.compile`` for training; validation and searches run as they are.
 
     Layers are compiled one by one, so the compiler sees one small function for all that are alike, and the names of
-    the weights stay. Outside of training the shapes change at every token, and each would be compiled anew.
+    the weights stay. Outside of training the shapes change at every token, at which compiled code would not pay.
     """
 
     def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:

@@ -1,5 +1,6 @@
 """Everything that a training run is told. Imports no torch: a wrong setting is reported at once."""
 
+import math
 from typing import Self
 
 from pydantic import Field, model_validator
@@ -83,11 +84,14 @@ class TrainConfig(Config):
                 "`model.dropout` or leave it out."
             )
         steps = self.trainer.max_steps
-        if self.ema is not None and steps is not None and self.ema.start_step >= steps:
-            raise ValueError(
-                f"`ema.start_step` must be below `trainer.max_steps` ({steps}) to have an effect, but is "
-                f"{self.ema.start_step}."
-            )
+        if self.ema is not None and steps is not None:
+            every = self.ema.every_n_steps
+            first = max(1, math.ceil(self.ema.start_step / every)) * every  # it copies the weights
+            if first >= steps:
+                raise ValueError(
+                    f"`ema.start_step` and `ema.every_n_steps` put the first update at step {first}, which must be "
+                    f"below `trainer.max_steps` ({steps}) to have an effect."
+                )
         self._check_monitor("checkpoint.monitor", self.checkpoint.monitor)
         if self.early_stopping is not None:
             self._check_monitor("early_stopping.monitor", self.early_stopping.monitor)

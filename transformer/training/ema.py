@@ -30,6 +30,11 @@ class ExponentialMovingAverage(Callback):
         self._average: list[Tensor] | None = None
         self._trained: list[Tensor] | None = None  # while the model has the average
 
+    def on_fit_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        if self._average is not None:  # a checkpoint is loaded before the model is on its device
+            pairs = zip(self._average, _weights(pl_module), strict=True)
+            self._average = [average.to(weight) for average, weight in pairs]
+
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:

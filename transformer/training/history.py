@@ -1,6 +1,7 @@
 """The run's own record of its metrics, and the picture drawn from it."""
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,8 @@ class History(Callback):
             self.record(trainer, values)
 
     def record(self, trainer: Trainer, values: dict[str, float]) -> None:
-        """Append an entry of the present step."""
+        """Append an entry of the present step, without values that JSON has no number for."""
+        values = {name: value for name, value in values.items() if math.isfinite(value)}
         if trainer.is_global_zero:
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps({"step": trainer.global_step, **values}) + "\n")

@@ -21,7 +21,7 @@ class MuonConfig(Config):
     """Muon (Jordan et al. 2024) for the matrices of the layers, AdamW without weight decay for everything else."""
 
     name: Literal["muon"]
-    learning_rate: float = Field(gt=0, description="peak of the matrices; a step changes their spectral norm by it")
+    learning_rate: float = Field(gt=0, description="peak of the matrices; times about the spectral norm of an update")
     momentum: float = Field(0.95, ge=0, lt=1)
     weight_decay: float = Field(0.0, ge=0, description="of the matrices")
     iterations: int = Field(5, ge=1, description="Newton-Schulz steps of the orthogonalisation")

@@ -17,7 +17,7 @@ def build_optimizer(config: OptimizerConfig, model: nn.Module, *, fused: bool) -
     Args:
         config: the optimizer.
         model: whose parameters to train.
-        fused: use the fused kernel; not together with float16 gradient scaling, where Lightning clips by hand.
+        fused: use the fused kernel of AdamW.
     """
     match config:
         case AdamWConfig():

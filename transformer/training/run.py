@@ -172,6 +172,8 @@ def train(
         warnings.filterwarnings("ignore", ".*`max_epochs` was not set.*")
         # What the settings no longer ask for is left out.
         warnings.filterwarnings("ignore", "Be aware that when using `ckpt_path`")
+        if choose_precision(config.trainer) == "64-true":
+            parts.task.double()  # Lightning does so only after a checkpoint is loaded, which would be rounded
         trainer.fit(parts.task, datamodule=parts.data, ckpt_path=last if resume else None, weights_only=True)
     files.finish()
     for callback in stopping:

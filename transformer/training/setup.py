@@ -1,6 +1,8 @@
 """From settings to the trainer of a run, its loggers and its callbacks."""
 
 import importlib.util
+import os
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -41,7 +43,7 @@ def build_trainer(
         accelerator=settings.accelerator,
         devices=settings.devices,
         num_nodes=settings.num_nodes,
-        strategy=settings.strategy,
+        strategy=choose_strategy(config),
         precision=choose_precision(settings),  # type: ignore[arg-type]
         max_epochs=1,
         max_steps=-1 if settings.max_steps is None else settings.max_steps,
@@ -61,6 +63,18 @@ def build_trainer(
     )
 
 
+def choose_strategy(config: TrainConfig) -> str:
+    """Data parallelism waits for the gradients of all parameters, and layers that LayerDrop skips have none."""
+    settings = config.trainer
+    devices = settings.devices
+    if devices == "auto":
+        devices = 1 if settings.accelerator == "cpu" else max(torch.cuda.device_count(), 1)
+    is_alone = settings.strategy == "auto" and devices * settings.num_nodes == 1
+    if config.model.layer_dropout == 0 or is_alone:
+        return settings.strategy
+    return "ddp_find_unused_parameters_true"
+
+
 def check_accelerator(settings: TrainerConfig) -> None:
     """Refuse hardware that this machine lacks, and a precision that it would silently replace."""
     cuda, mps = torch.cuda.is_available(), torch.backends.mps.is_available()
@@ -72,6 +86,10 @@ def check_accelerator(settings: TrainerConfig) -> None:
         )
     if settings.precision == "16-mixed" and (settings.accelerator == "cpu" or not cuda):
         raise ValueError("`trainer.precision: 16-mixed` needs a CUDA GPU; on a CPU use bf16-mixed or 32-true.")
+    on_cpu = settings.accelerator == "cpu" or not (cuda or mps)
+    compilers = [name for name in (os.environ.get("CXX"), "g++", "clang++") if name is not None]
+    if settings.compile and on_cpu and not any(map(shutil.which, compilers)):
+        raise ValueError("`trainer.compile: true` on a CPU needs a C++ compiler, such as g++, but there is none.")
 
 
 def choose_precision(settings: TrainerConfig) -> str:

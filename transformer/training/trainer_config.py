@@ -22,7 +22,7 @@ class TrainerConfig(Config):
     precision: Literal["auto", "bf16-mixed", "16-mixed", "32-true", "64-true"] = Field(
         "auto", description="auto: bf16-mixed where the hardware has bfloat16, else 32-true"
     )
-    compile: bool = Field(False, description="torch.compile the layers; takes minutes at the start, pays on GPUs")
+    compile: bool = Field(False, description="torch.compile the layers")
     accumulate_grad_batches: int = Field(1, ge=1, description="batches per optimizer step")
     gradient_clip_val: float | None = Field(1.0, gt=0, description="greatest gradient norm, of the loss per token")
     log_every_n_steps: int = Field(10, ge=1)
