@@ -121,6 +121,9 @@ def test_a_report_in_markdown(run_command: Callable[..., Any], corpus: list[str]
         (["baseline={short}"], "must have one translation a line for each of the 5 sentences, but has 1 lines."),
         (["stride=2"], "`stride` is for language models and has no effect on a translation model; leave it out."),
         (["baseline={lm}"], "must be of one kind, but "),
+        (["baseline=typo.txt"], "`baseline` must be a bundle's folder or a file of translations, but typo.txt does "),
+        (["output=all.md", "report=all.md"], "`output` and `report` must be different files, but both are all.md."),
+        (["baseline={short}", "output={short}"], "`output` and `baseline` must be different files, but both are "),
     ],
 )
 def test_what_is_refused_before_anything_is_scored(
@@ -166,3 +169,16 @@ def test_several_language_models(
     assert lines[11]["name"] == "bits_per_character"
     assert lines[11]["mean"] == pytest.approx(sum(values) / 2)
     assert "By source length" not in Path("all.md").read_text(encoding="utf-8")
+
+
+def test_a_stride_that_does_not_fit_one_of_them_is_refused_before_anything_is_scored(
+    run_command: Callable[..., Any], tiny_bundle: Callable[..., Bundle], tmp_path: Path
+) -> None:
+    for name, length in (("long", 16), ("short", 8)):
+        save_bundle(tmp_path / name, tiny_bundle("decoder_only", max_length=length), "card")
+    (tmp_path / "text.txt").write_text("ab ba bb aa abba\n" * 5, encoding="utf-8")
+    files = ["data=plain_text", f"data.folder={tmp_path}", "data.train=text.txt", "data.validation=text.txt"]
+    bundles = f"bundle=[{tmp_path / 'long'},{tmp_path / 'short'}]"
+    result = run_command(main, bundles, "accelerator=cpu", *files, "stride=12")
+    assert (result.status, result.out) == (2, "")
+    assert f"`stride` must be at most the `max_length` (8) of {tmp_path / 'short'}, but is 12." in result.err

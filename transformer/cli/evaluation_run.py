@@ -40,13 +40,25 @@ def run_evaluation(config: EvaluateConfig, console: Console, command: str) -> No
         ValueError: for what does not fit together, before anything is scored.
     """
     outputs = _output_paths(config)
-    _check_places([*outputs, *([] if config.report is None else [Path(config.report)])])
-    device = choose_device(config.accelerator)
     with_file = config.baseline is not None and Path(config.baseline).is_file()
+    if config.baseline is not None and not Path(config.baseline).exists():
+        raise ValueError(
+            f"`baseline` must be a bundle's folder or a file of translations, but {config.baseline} does not exist."
+        )
+    _check_places([*outputs, *([] if config.report is None else [Path(config.report)])])
+    if with_file and Path(config.baseline or "").resolve() in {path.resolve() for path in outputs}:
+        raise ValueError(f"`output` and `baseline` must be different files, but both are {config.baseline}.")
+    device = choose_device(config.accelerator)
     others = [] if config.baseline is None or with_file else [config.baseline]
     candidates = load_candidates([*config.folders, *others], config.data, config.split)
     own, texts = candidates[: len(config.folders)], candidates[0].texts
     _refuse_without_effect(config, texts)
+    for candidate in candidates:
+        longest = candidate.bundle.config.model.max_length
+        if config.stride is not None and config.stride > longest:
+            raise ValueError(
+                f"`stride` must be at most the `max_length` ({longest}) of {candidate.folder}, but is {config.stride}."
+            )
     several = len(own) > 1 or config.baseline is not None
     score = partial(
         _score,
@@ -96,6 +108,8 @@ def _output_paths(config: EvaluateConfig) -> list[Path]:
 
 
 def _check_places(paths: Sequence[Path]) -> None:
+    if len({path.resolve() for path in paths}) < len(paths):
+        raise ValueError(f"`output` and `report` must be different files, but both are {paths[-1]}.")
     for path in paths:
         if path.is_dir():
             raise ValueError(f"{path} must be a file to write, but is a folder.")
