@@ -21,7 +21,7 @@ from transformer.data.batches.packing import PackedBatches, pack
 from transformer.data.config import TextDataConfig
 from transformer.data.corpora.rows import Split
 from transformer.data.corpora.scored import read_all
-from transformer.data.corpora.sources import document_corpora, open_source
+from transformer.data.corpora.sources import check_test_files, document_corpora, open_source
 from transformer.data.datamodule import MappedTraining, RunData, StreamedTraining
 from transformer.data.preparation.ids import EncodedCorpus
 from transformer.data.preparation.report import PreparationReport
@@ -94,6 +94,7 @@ def prepare_text(
     texts = read_documents(data, "validation")
     if texts is None:
         raise ValueError("`data` must have a validation split, but has none.")
+    check_test_files(document_corpora(data))
     corpora, marked = Preparation(data, document_corpora(data), preparation, progress), data.marks_documents
     training: MappedTraining | StreamedTraining
     if preparation.streaming:

@@ -22,7 +22,7 @@ from transformer.data.batches.sampled_lengths import lengths_with_room
 from transformer.data.config import TranslationDataConfig
 from transformer.data.corpora.rows import Split
 from transformer.data.corpora.scored import read_all
-from transformer.data.corpora.sources import open_source, pair_corpora
+from transformer.data.corpora.sources import check_test_files, open_source, pair_corpora
 from transformer.data.datamodule import MappedTraining, RunData, StreamedTraining
 from transformer.data.preparation.report import PreparationReport
 from transformer.data.preparation.texts import Progress
@@ -95,6 +95,7 @@ def prepare_translation(
     validation = read_pairs(data, "validation")
     if validation is None:
         raise ValueError("`data` must have a validation split, but has none.")
+    check_test_files(pair_corpora(data))
     corpora = Preparation(data, pair_corpora(data), preparation, progress)
     training: MappedTraining | StreamedTraining
     if preparation.streaming:
