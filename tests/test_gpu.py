@@ -44,7 +44,8 @@ def test_trains_and_resumes_on_the_device(
     run_settings: Callable[..., dict[str, Any]], tmp_path: Path, kind: str, precision: str
 ) -> None:
     def config(steps: int) -> TrainConfig:
-        changes = {"trainer.max_steps": steps, "trainer.accelerator": "gpu", "trainer.precision": precision}
+        changes: dict[str, Any] = {"trainer.max_steps": steps, "trainer.accelerator": "gpu"}
+        changes |= {"trainer.precision": precision, "ema": {"decay": 0.9}}
         return TrainConfig.from_plain(run_settings(kind, changes))
 
     train(config(3), tmp_path, Console(quiet=True))

@@ -5,7 +5,7 @@ Fan et al. 2020 (M2M100) is the Pre-Norm encoder-decoder there: a final norm on 
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -23,6 +23,27 @@ Model = TypeVar("Model", bound=nn.Module)
 ACTIVATIONS: dict[ActivationName, str] = {"relu": "relu", "gelu": "gelu", "gelu_tanh": "gelu_pytorch_tanh"}
 
 
+def sizes(model: EncoderDecoder) -> dict[str, Any]:
+    """What the configurations of their translation models have in common."""
+    config = model.config
+    return {
+        "vocab_size": model.vocab_size,
+        "max_position_embeddings": config.max_length,
+        "encoder_layers": config.num_encoder_layers,
+        "decoder_layers": config.num_decoder_layers,
+        "encoder_ffn_dim": config.ff_width,
+        "decoder_ffn_dim": config.ff_width,
+        "encoder_attention_heads": config.num_heads,
+        "decoder_attention_heads": config.num_heads,
+        "d_model": config.d_model,
+        "activation_function": ACTIVATIONS[config.activation],
+        "scale_embedding": config.scale_embeddings,
+        "dropout": config.dropout,
+        "attention_dropout": config.attention_dropout,
+        "activation_dropout": config.activation_dropout,
+    }
+
+
 def to_m2m100(model: EncoderDecoder, *, pad_id: int, bos_id: int, eos_id: int) -> M2M100ForConditionalGeneration:
     """The same translation model, in evaluation mode.
 
@@ -34,20 +55,7 @@ def to_m2m100(model: EncoderDecoder, *, pad_id: int, bos_id: int, eos_id: int) -
     tables = position_table(model.source_position), position_table(model.target_position)
     theirs = M2M100ForConditionalGeneration(
         M2M100Config(
-            vocab_size=model.vocab_size,
-            max_position_embeddings=config.max_length,
-            encoder_layers=config.num_encoder_layers,
-            decoder_layers=config.num_decoder_layers,
-            encoder_ffn_dim=config.ff_width,
-            decoder_ffn_dim=config.ff_width,
-            encoder_attention_heads=config.num_heads,
-            decoder_attention_heads=config.num_heads,
-            d_model=config.d_model,
-            activation_function=ACTIVATIONS[config.activation],
-            scale_embedding=config.scale_embeddings,
-            dropout=config.dropout,
-            attention_dropout=config.attention_dropout,
-            activation_dropout=config.activation_dropout,
+            **sizes(model),
             encoder_layerdrop=0.0,
             decoder_layerdrop=0.0,
             pad_token_id=pad_id,

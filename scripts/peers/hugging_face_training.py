@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from transformers import MarianConfig, MarianMTModel
 from transformers.trainer_pt_utils import LengthGroupedSampler
 
-from peers.hugging_face import ACTIVATIONS, to_gpt2, to_m2m100, translation_layer
+from peers.hugging_face import sizes, to_gpt2, to_m2m100, translation_layer
 from peers.laps import Batches, Check, Loop, fused_adamw, given
 from peers.machine import Precision
 from peers.settings import LAYERS, check_settings, position_table
@@ -54,20 +54,7 @@ def to_marian(model: EncoderDecoder, special: Special) -> MarianMTModel:
     check_settings(config, LAYERS | {"norm_position": ("post",), "tie_embeddings": ("all",)}, "Hugging Face's Marian")
     theirs = MarianMTModel(
         MarianConfig(
-            vocab_size=model.vocab_size,
-            max_position_embeddings=config.max_length,
-            encoder_layers=config.num_encoder_layers,
-            decoder_layers=config.num_decoder_layers,
-            encoder_ffn_dim=config.ff_width,
-            decoder_ffn_dim=config.ff_width,
-            encoder_attention_heads=config.num_heads,
-            decoder_attention_heads=config.num_heads,
-            d_model=config.d_model,
-            activation_function=ACTIVATIONS[config.activation],
-            scale_embedding=config.scale_embeddings,
-            dropout=config.dropout,
-            attention_dropout=config.attention_dropout,
-            activation_dropout=config.activation_dropout,
+            **sizes(model),
             pad_token_id=special.pad_id,
             bos_token_id=special.bos_id,
             eos_token_id=special.eos_id,

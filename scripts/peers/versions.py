@@ -1,11 +1,11 @@
 """What was compared, for the record."""
 
 import importlib.metadata
-import platform
 from collections.abc import Iterable
+
+from transformer.cli import machine
 
 
 def versions(packages: Iterable[str]) -> dict[str, str]:
-    """Exact versions of some packages, of torch and of Python."""
-    found = {name: importlib.metadata.version(name) for name in sorted({"torch", "trueformer", *packages})}
-    return {**found, "python": platform.python_version()}
+    """Exact versions of some packages, and of all that the card of a model names."""
+    return machine.versions() | {name: importlib.metadata.version(name) for name in sorted(packages)}

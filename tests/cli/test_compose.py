@@ -137,7 +137,12 @@ def test_own_yaml_files_are_found_and_may_use_the_given_ones(tmp_path: Path) -> 
 
 @pytest.mark.parametrize(
     ("experiment", "choice"),
-    [("phrases_en_de", "model=transformer_small"), ("python_docs", "tokenizer=char"), ("mine", "data=python_docs")],
+    [
+        ("phrases_en_de", "model=transformer_small"),
+        ("python_docs", "tokenizer=char"),
+        ("mine", "data=python_docs"),
+        ("phrases_en_de", "optimizer=muon"),
+    ],
 )
 def test_an_experiment_with_settings_of_its_own_for_a_group_takes_no_other_option(
     tmp_path: Path, experiment: str, choice: str

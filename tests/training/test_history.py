@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from rich.console import Console
 
 from transformer.training.config import TrainConfig
-from transformer.training.history import draw_curve, read_history
+from transformer.training.history import History, draw_curve, read_history
 from transformer.training.run import train
 
 QUIET = Console(quiet=True)
@@ -60,3 +61,11 @@ def test_steps_are_optimizer_steps(run_settings: Callable[..., dict[str, Any]], 
 def test_the_curve_is_a_picture_whatever_is_known(tmp_path: Path, history: list[dict[str, float]]) -> None:
     draw_curve(history, tmp_path / "curve.png", title="a run")
     assert (tmp_path / "curve.png").read_bytes()[:8] == PNG
+
+
+def test_a_value_that_is_no_number_is_left_out(tmp_path: Path) -> None:
+    """Readers of JSON refuse NaN, and a run survives one: its update is skipped."""
+    history = History(tmp_path, every_n_steps=1)
+    trainer: Any = SimpleNamespace(is_global_zero=True, global_step=3)
+    history.record(trainer, {"train/loss": float("nan"), "learning_rate": 0.5})
+    assert history.path.read_text() == '{"step": 3, "learning_rate": 0.5}\n'

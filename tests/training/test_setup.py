@@ -13,7 +13,13 @@ from rich.console import Console
 
 from transformer.training.config import TrainConfig
 from transformer.training.run import train
-from transformer.training.setup import best_and_stopping, build_trainer, check_accelerator, choose_precision
+from transformer.training.setup import (
+    best_and_stopping,
+    build_trainer,
+    check_accelerator,
+    choose_precision,
+    choose_strategy,
+)
 from transformer.training.trainer_config import TrainerConfig
 
 Settings = Callable[..., dict[str, Any]]
@@ -136,3 +142,20 @@ def test_which_hardware_and_precision_fit(
     else:
         with pytest.raises(ValueError, match=r"^`trainer\."):
             check_accelerator(settings)
+
+
+@pytest.mark.parametrize(
+    ("changes", "strategy"),
+    [
+        ({"trainer.devices": 2, "trainer.strategy": "ddp"}, "ddp"),
+        ({"trainer.devices": 2, "trainer.strategy": "ddp", "model.layer_dropout": 0.1}, "find_unused"),
+        ({"trainer.devices": 2, "trainer.strategy": "auto", "model.layer_dropout": 0.1}, "find_unused"),
+        ({"trainer.devices": 1, "trainer.strategy": "auto", "model.layer_dropout": 0.1}, "auto"),
+        ({"trainer.devices": 1, "trainer.num_nodes": 2, "model.layer_dropout": 0.1}, "find_unused"),
+    ],
+)
+def test_data_parallelism_looks_for_the_parameters_of_skipped_layers(
+    run_settings: Settings, changes: dict[str, Any], strategy: str
+) -> None:
+    chosen = choose_strategy(TrainConfig.from_plain(run_settings("translation", changes)))
+    assert chosen == {"find_unused": "ddp_find_unused_parameters_true"}.get(strategy, strategy)

@@ -13,6 +13,7 @@ from transformer.cli.console import messages, one_line_errors, set_up_logging
 from transformer.cli.entry import start
 from transformer.config import Config
 from transformer.data.config import DataConfig
+from transformer.data.corpora.pair_config import BleuTokenize
 from transformer.decoding.config import DecodingConfig
 
 REPORTS = (".md", ".json")
@@ -26,7 +27,7 @@ class EvaluateConfig(Config):
     split: Literal["test", "validation"] = "test"
     data: DataConfig | None = None
     decoding: DecodingConfig | None = None
-    bleu_tokenize: Literal["13a", "none", "intl", "char", "zh"] | None = None
+    bleu_tokenize: BleuTokenize | None = None
     stride: int | None = Field(None, ge=1)
     num_resamples: int = Field(1000, ge=1)
     length_borders: Annotated[tuple[Annotated[int, Field(ge=0)], ...], Field(min_length=1)] | None = None

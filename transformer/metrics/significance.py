@@ -80,15 +80,19 @@ def paired_bootstrap(
     check_pairs(system, references)
     metrics: dict[str, Metric] = {"bleu": BLEU(tokenize=bleu_tokenize, force=True), "chrf": CHRF(), "ter": TER()}
     # It would tell every step; its warnings are ours to give.
-    logging.getLogger("sacrebleu").setLevel(logging.ERROR)
-    test = PairedTest(
-        [("baseline", list(baseline)), ("system", list(system))],
-        metrics,
-        [list(references)],
-        test_type="bs",
-        n_samples=num_resamples,
-    )
-    signatures, results = test()
+    logger = logging.getLogger("sacrebleu")
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        signatures, results = PairedTest(
+            [("baseline", list(baseline)), ("system", list(system))],
+            metrics,
+            [list(references)],
+            test_type="bs",
+            n_samples=num_resamples,
+        )()
+    finally:
+        logger.setLevel(level)
     paired = []
     for name, (sacrebleu_name, signature) in zip(metrics, signatures.items(), strict=True):
         first, second = results[sacrebleu_name]

@@ -30,7 +30,7 @@ class Dropout(nn.Module):
             return x
         if x.device.type != "cpu" or torch.compiler.is_compiling():
             return F.dropout(x, self.p)
-        # numpy compares 16-bit integers several times as fast as torch, and torch converts bytes faster than bools.
+        # By numpy, and by way of bytes: `scripts/benchmark.py dropout` compares the whole with torch's own.
         keep = random_levels(x.shape) >= self.dropped_levels
         mask = torch.from_numpy(keep.view(np.uint8)).to(x.dtype)
         return x * mask.mul_(LEVELS / (LEVELS - self.dropped_levels))
@@ -42,7 +42,7 @@ class Dropout(nn.Module):
 def random_levels(shape: torch.Size) -> npt.NDArray[np.uint16]:
     """Independent uniform 16-bit integers, by numpy's SFC64 with a seed from torch's global generator.
 
-    SFC64 draws 64 bits in less time than torch's Mersenne Twister needs for 32.
+    One word of 64 bits makes four of them.
     """
     count = shape.numel()
     seed = int(torch.empty((), dtype=torch.int64).random_())

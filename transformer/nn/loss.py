@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-CPU_CHUNK_ELEMENTS = 1 << 24  # logits alive at a time: 64 MiB in float32; smaller products are slower
+CPU_CHUNK_ELEMENTS = 1 << 24  # logits alive at a time: 64 MiB in float32
 GPU_CHUNK_ELEMENTS = 1 << 26  # 256 MiB: enough work for each launch
 HALF_SCALE = 1024.0  # keeps the gradient of an improbable token above float16's smallest number
 

@@ -139,16 +139,20 @@ class ProgressReport(Callback):
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
+        step = trainer.global_step
+        in_window = (batch_idx + 1) % trainer.accumulate_grad_batches != 0
+        is_logged = not in_window and trainer.is_global_zero and step % self.every_n_steps == 0
+        if is_logged:
+            # The only wait for the device; before the clock is read, which then tells of work that is done.
+            self._loss = float(trainer.callback_metrics["train/loss"])
         now = time.perf_counter()
         self._seconds, self._mark = self._seconds + now - self._mark, now
         tokens = scored_tokens(batch)
         self._tokens = tokens if self._tokens is None else self._tokens + tokens
-        step = trainer.global_step
-        if (batch_idx + 1) % trainer.accumulate_grad_batches != 0 or not trainer.is_global_zero:
+        if in_window or not trainer.is_global_zero:
             return
         self._time_left.step()
-        if step % self.every_n_steps == 0:
-            self._loss = float(trainer.callback_metrics["train/loss"])  # the only wait for the device
+        if is_logged:
             self._speed = float(self._tokens) / max(self._seconds, 1e-9) * trainer.world_size
             pl_module.log("train/tokens_per_second", self._speed)
             pl_module.log("train/learning_rate", self._rate)

@@ -184,8 +184,13 @@ class LastCheckpoint(Checkpoint):
             self.files.finish()
             other.unlink(missing_ok=True)
             if was_planned:
-                shutil.copyfile(self.path, other.with_suffix(".partial"))
-                os.replace(other.with_suffix(".partial"), other)
+                partial = other.with_suffix(".partial")
+                partial.unlink(missing_ok=True)
+                try:
+                    os.link(self.path, partial)  # takes no room: a save replaces last.ckpt, it does not write into it
+                except OSError:  # a file system without links
+                    shutil.copyfile(self.path, partial)
+                os.replace(partial, other)
         trainer.save_checkpoint(self.path)
         if trainer.is_global_zero and planned and other.exists():
             self.files.remove_checkpoint(other)

@@ -19,6 +19,9 @@ class Muon(Optimizer):
     (Nesterov), ``W = W - lr (sqrt(max(1, out / in)) U + weight_decay W)``. Matrices of one shape go through the
     iteration together. A fused projection is orthogonalised part by part, as if its parts stood alone.
 
+    Not ``torch.optim.Muon``: that takes matrices one by one, in bfloat16 also where it is emulated, knows nothing of
+    fused projections, and would leave the other parameters to a second optimizer, which Lightning refuses.
+
     Args:
         matrices: parameters of two dimensions, each with the row counts of its parts; (out,) for a plain one.
         others: parameter groups of AdamW, each with its own learning rate.

@@ -194,7 +194,8 @@ def train(
                 f"the run has diverged: `{config.checkpoint.monitor}` was never a finite number. Give a smaller "
                 f"optimizer.learning_rate or a longer scheduler.warmup_steps."
             )
-    model = copy.deepcopy(model)  # a copy is not compiled
+    if config.trainer.compile:
+        model = copy.deepcopy(model)  # a copy is not compiled
     bundle = as_bundle(config, model.cpu().float().eval(), parts.tokenizers)
     return RunResult(bundle, best_step, trainer.global_step, best_value, str(trainer.strategy.root_device))
 
