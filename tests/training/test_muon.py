@@ -10,7 +10,7 @@ from torch import nn
 from transformer.models.config import DecoderOnlyConfig, EncoderDecoderConfig
 from transformer.models.decoder_only import DecoderOnly
 from transformer.models.encoder_decoder import EncoderDecoder
-from transformer.training.muon import Muon, orthogonalize
+from transformer.training.muon import COEFFICIENTS, Muon, orthogonalize
 from transformer.training.optimizer_config import MuonConfig
 from transformer.training.optimizers import build_optimizer, muon_groups
 
@@ -18,7 +18,6 @@ SETTINGS = {
     "learning_rate": 0.02,
     "momentum": 0.95,
     "weight_decay": 0.0,
-    "iterations": 5,
     "betas": (0.9, 0.99),
     "eps": 1e-10,
     "fused": True,
@@ -30,23 +29,44 @@ def test_singular_values_come_near_one_and_singular_vectors_stay(rows, columns):
     torch.manual_seed(0)
     matrix = torch.randn(rows, columns)
     left, values, right = torch.linalg.svd(matrix, full_matrices=False)
-    result = orthogonalize(matrix[None], 5)[0]
-    # In the basis of the singular vectors it is diagonal, with the polynomial of each singular value.
+    result = orthogonalize(matrix[None])[0]
+    # In the basis of the singular vectors it is diagonal, with the polynomials of each singular value.
     diagonal = left.T @ result @ right.T
-    expected = values / values.square().sum().sqrt()
-    for _ in range(5):
-        expected = 3.4445 * expected - 4.7750 * expected**3 + 2.0315 * expected**5
+    expected = values / (values**8).sum() ** 0.125
+    for a, b, c in COEFFICIENTS:
+        expected = a * expected + b * expected**3 + c * expected**5
     torch.testing.assert_close(diagonal, torch.diag(expected), atol=2e-4, rtol=0)
-    large = values > 0.05 * values.max()
-    assert ((expected[large] > 0.6) & (expected[large] < 1.25)).all()
+    large = values > 0.01 * values.max()
+    assert ((expected[large] > 0.65) & (expected[large] < 1.35)).all()
+
+
+@pytest.mark.parametrize("smallest", [1e-3, 3e-3, 1e-2, 0.1, 0.999])
+def test_the_steepest_start_that_keeps_the_rest_near_one(smallest):
+    """Whatever the spectrum: what is 0.004 of the largest comes between 0.6 and 1.35, and nothing above."""
+    torch.manual_seed(0)
+    left, right = (torch.linalg.qr(torch.randn(32, 32, dtype=torch.float64)).Q for _ in range(2))
+    values = torch.logspace(0, math.log10(smallest), 32, dtype=torch.float64)
+    result = orthogonalize((left @ torch.diag(values) @ right).float()[None])[0].double()
+    reached = torch.diagonal(left.T @ result @ right.T)
+    assert reached.max() < 1.35
+    assert reached[values > 4e-3].min() > 0.6
+
+
+def test_one_singular_value_alone_becomes_no_more_than_its_bound_allows():
+    """The norm that is divided by is then the singular value itself; rounding may not carry it past the polynomials."""
+    torch.manual_seed(0)
+    for dtype in (torch.float32, torch.bfloat16):
+        matrix = (torch.randn(64, 1) @ torch.randn(1, 96)).to(dtype)
+        largest = torch.linalg.matrix_norm(orthogonalize(matrix[None])[0].float(), 2)
+        assert 0.6 < largest < 1.4
 
 
 def test_matrices_of_a_batch_do_not_influence_each_other():
     torch.manual_seed(0)
     matrices = torch.stack([torch.randn(8, 12), 100 * torch.randn(8, 12), torch.zeros(8, 12)])
-    together = orthogonalize(matrices, 5)
+    together = orthogonalize(matrices)
     for one, result in zip(matrices, together, strict=True):
-        torch.testing.assert_close(orthogonalize(one[None], 5)[0], result, atol=1e-5, rtol=0)
+        torch.testing.assert_close(orthogonalize(one[None])[0], result, atol=1e-5, rtol=0)
     assert torch.equal(together[2], torch.zeros(8, 12))
 
 
@@ -62,13 +82,13 @@ def test_updates_are_those_of_the_formula():
         weight.grad = gradient.clone()
         optimizer.step()
         momentum = 0.95 * momentum + 0.05 * gradient
-        update = orthogonalize((0.05 * gradient + 0.95 * momentum)[None], 5)[0]
+        update = orthogonalize((0.05 * gradient + 0.95 * momentum)[None])[0]
         expected = expected * (1 - 0.02 * 0.1) - 0.02 * math.sqrt(3) * update
         torch.testing.assert_close(weight.detach(), expected, atol=1e-5, rtol=0)
 
 
 def test_agrees_with_the_optimizer_of_torch():
-    """torch rounds the iteration to bfloat16, so the directions agree to within that."""
+    """torch has other polynomials and rounds to bfloat16: both come near the nearest orthogonal matrix, not equally."""
     torch.manual_seed(0)
     ours, theirs = nn.Parameter(torch.randn(16, 48)), nn.Parameter(torch.empty(16, 48))
     theirs.data.copy_(ours)
@@ -81,8 +101,8 @@ def test_agrees_with_the_optimizer_of_torch():
         optimizer.step()
         reference.step()
     moved, reference_moved = (ours - start).flatten(), (theirs - start).flatten()
-    assert torch.cosine_similarity(moved, reference_moved, 0).item() > 0.999
-    assert moved.norm().item() == pytest.approx(reference_moved.norm().item(), rel=0.01)
+    assert torch.cosine_similarity(moved, reference_moved, 0).item() > 0.97
+    assert moved.norm().item() == pytest.approx(reference_moved.norm().item(), rel=0.3)
 
 
 def test_parts_of_a_fused_projection_are_updated_as_if_they_stood_alone():

@@ -19,7 +19,6 @@ def one_muon(weights: list[nn.Parameter]) -> Optimizer:
         learning_rate=0.1,
         momentum=0.9,
         weight_decay=0.1,
-        iterations=5,
         betas=(0.9, 0.98),
         eps=1e-9,
         fused=True,

@@ -7,9 +7,17 @@ import torch
 from torch import Tensor
 from torch.optim import AdamW, Optimizer
 
-# One step of the iteration is X <- a X + (b A + c A^2) X with A = X X^T; these drive every singular value to about 1
-# (0.7 to 1.2) in five steps, as steep as possible at zero (Jordan et al. 2024).
-COEFFICIENTS = (3.4445, -4.7750, 2.0315)
+# One step of the iteration is X <- a X + (b A + c A^2) X with A = X X^T: each singular value s becomes
+# a s + b s^3 + c s^5. This chain of four brings those of 0.002 to 1 to between 0.66 and 1.34. It is found greedily, each
+# step the best for the interval that the one before leaves (the Polar Express of Amsel et al. 2025), widened by 1% so
+# that what rounding, of bfloat16 above all, leaves above it does not grow. Together with the norm below it is about as
+# steep at 0 as the five equal steps of Jordan et al. 2024.
+COEFFICIENTS = (
+    (8.34335, -24.20277, 17.59497),
+    (4.07232, -2.97011, 0.54715),
+    (3.68691, -2.70284, 0.51730),
+    (2.77838, -2.03270, 0.44306),
+)
 
 
 class Muon(Optimizer):
@@ -26,7 +34,6 @@ class Muon(Optimizer):
         matrices: parameters of two dimensions, each with the row counts of its parts; (out,) for a plain one.
         others: parameter groups of AdamW, each with its own learning rate.
         learning_rate, momentum, weight_decay: of the matrices.
-        iterations: steps of the Newton-Schulz iteration.
         betas, eps: of AdamW.
         fused: whether AdamW uses its fused kernel.
     """
@@ -39,7 +46,6 @@ class Muon(Optimizer):
         learning_rate: float,
         momentum: float,
         weight_decay: float,
-        iterations: int,
         betas: tuple[float, float],
         eps: float,
         fused: bool,
@@ -50,7 +56,6 @@ class Muon(Optimizer):
             "lr": learning_rate,
             "momentum": momentum,
             "weight_decay": weight_decay,
-            "iterations": iterations,
         }
         super().__init__([group], {})
         self._adamw = AdamW(others, betas=betas, eps=eps, fused=fused)
@@ -99,28 +104,38 @@ class Muon(Optimizer):
                 same[0].append(weight)
                 same[1].append(part)
         for (rows, columns), (weights, same_updates) in by_shape.items():
-            orthogonal = orthogonalize(torch.stack(same_updates), group["iterations"])
+            orthogonal = orthogonalize(torch.stack(same_updates))
             scale = max(1.0, rows / columns) ** 0.5
             torch._foreach_add_(weights, orthogonal.unbind(), alpha=-group["lr"] * scale)
 
 
-def orthogonalize(matrices_NRC: Tensor, iterations: int) -> Tensor:
+def orthogonalize(matrices_NRC: Tensor) -> Tensor:
     """Matrices with the same singular vectors and singular values near 1, by the Newton-Schulz iteration.
+
+    The iteration starts from X over the fourth root of the Frobenius norm of (X X^T)^2, which is
+    (sum of s^8)^(1/8) of the singular values s: at least the largest, as it must be, and much nearer to it than the
+    Frobenius norm of X, so that small ones start higher. The first step computes that product anyway.
 
     Args:
         matrices_NRC: N matrices of R rows and C columns.
-        iterations: steps; five bring all but the smallest singular values to between 0.7 and 1.2.
 
     Returns:
-        The same shape and dtype. The products run in bfloat16 on a GPU, else in float32.
+        The same shape and dtype. Singular values above 0.004 of the largest are between 0.6 and 1.35, smaller ones
+        below. The products run in bfloat16 on a GPU, else in float32.
     """
     is_tall = matrices_NRC.shape[1] > matrices_NRC.shape[2]
     x = matrices_NRC.mT if is_tall else matrices_NRC  # the product with the transpose is the smaller way round
+    x = x / torch.linalg.matrix_norm(x, keepdim=True).clamp_min(1e-7)  # in the matrices' own precision
     x = x.to(torch.bfloat16 if x.is_cuda else torch.float32)
-    x = x / torch.linalg.matrix_norm(x, keepdim=True).clamp_min(1e-7)
-    a, b, c = COEFFICIENTS
-    for _ in range(iterations):
+    for step, (a, b, c) in enumerate(COEFFICIENTS):
         square = x @ x.mT
-        polynomial = torch.baddbmm(square, square, square, beta=b, alpha=c)
-        x = torch.baddbmm(x, polynomial, x, beta=a)
+        if step == 0:
+            fourth = square @ square
+            norm = torch.linalg.matrix_norm(fourth.float(), keepdim=True).clamp_min(1e-28) ** 0.25
+            scale = (1 / norm).to(x.dtype)
+            polynomial = b * scale**3 * square + c * scale**5 * fourth
+            x = torch.baddbmm(a * scale * x, polynomial, x)
+        else:
+            polynomial = torch.baddbmm(square, square, square, beta=b, alpha=c)
+            x = torch.baddbmm(x, polynomial, x, beta=a)
     return (x.mT if is_tall else x).to(matrices_NRC.dtype)

@@ -24,7 +24,6 @@ class MuonConfig(Config):
     learning_rate: float = Field(gt=0, description="peak of the matrices; times about the spectral norm of an update")
     momentum: float = Field(0.95, ge=0, lt=1)
     weight_decay: float = Field(0.0, ge=0, description="of the matrices")
-    iterations: int = Field(5, ge=1, description="Newton-Schulz steps of the orthogonalisation")
     embedding_learning_rate: float = Field(gt=0, description="peak of token and position embeddings, by AdamW")
     output_learning_rate: float = Field(gt=0, description="peak of an output layer that is not tied, by AdamW")
     other_learning_rate: float = Field(gt=0, description="peak of gains and biases, by AdamW")

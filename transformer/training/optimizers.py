@@ -42,7 +42,6 @@ def build_optimizer(config: OptimizerConfig, model: nn.Module, *, fused: bool) -
                 learning_rate=config.learning_rate,
                 momentum=config.momentum,
                 weight_decay=config.weight_decay,
-                iterations=config.iterations,
                 betas=config.betas,
                 eps=config.eps,
                 fused=fused,
