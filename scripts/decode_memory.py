@@ -1,5 +1,6 @@
 """Memory of a search over one long source: every variant in a process of its own, whose peak Linux tells."""
 
+import os
 import re
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from typing import Annotated, assert_never
 import torch
 import typer
 
+from peers.machine import LIVE_MEMORY
 from transformer.decoding.config import BeamConfig
 from transformer.decoding.interface import Request
 from transformer.decoding.search import search
@@ -74,7 +76,9 @@ def peaks_of(variant: Variant, source_tokens: int, beam: int, new_tokens: int) -
     """Bytes at the peaks of a fresh process: while it encodes, and after that, when it does what the variant says."""
     arguments = [variant, *map(str, (source_tokens, beam, new_tokens))]
     command = [sys.executable, __file__, *arguments]
-    during, after = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.split()
+    environment = os.environ | LIVE_MEMORY
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment)
+    during, after = done.stdout.split()
     return int(during), int(after)
 
 

@@ -125,7 +125,7 @@ def linear(steps: int, update: int) -> float:
 
 def nano(file: Path, scratch: Path, steps: int, rate: Callable[[int, int], float], seed: int) -> Learned:
     """The loop of nanoGPT's kind on the same split of the text."""
-    with (gzip.open if file.suffix == ".gz" else open)(file, "rt", encoding="utf-8") as opened:
+    with (gzip.open if file.suffix == ".gz" else open)(file, "rt", encoding="utf-8-sig") as opened:
         text = opened.read()
     numbers = {character: number for number, character in enumerate(sorted(set(text)))}
     ids = np.array([numbers[character] for character in text], dtype=np.uint16)

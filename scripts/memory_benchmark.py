@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -16,7 +17,17 @@ from rich.console import Console
 from rich.table import Table
 from torch import Tensor, nn
 
-from peers.machine import DeviceName, Precision, autocast, describe, forget_peak, open_device, peak, taken
+from peers.machine import (
+    LIVE_MEMORY,
+    DeviceName,
+    Precision,
+    autocast,
+    describe,
+    forget_peak,
+    open_device,
+    peak,
+    taken,
+)
 from peers.versions import versions
 from transformer.cli.console import one_line_errors
 from transformer.data.batches.collate import TranslationBatch
@@ -101,11 +112,16 @@ def parse(text: str) -> Size:
 def peak_of(
     who: Who, size: Size, d_model: int, layers: int, precision: Precision, device: DeviceName, *, loss: bool
 ) -> int:
-    """Bytes of a fresh process's second step, beyond what it took before."""
+    """Bytes of a fresh process's second step, beyond what it took before.
+
+    Freed memory is given back at once: otherwise the peak is also what the C library keeps for later, which is another
+    share of what is in use for everybody.
+    """
     numbers = [*size, d_model, layers]
     arguments = [who.value, precision.value, device.value, str(int(loss)), *map(str, numbers)]
     command = [sys.executable, __file__, *arguments]
-    return int(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
+    environment = os.environ | LIVE_MEMORY
+    return int(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout)
 
 
 def build(who: Who, model: EncoderDecoder, batch: TranslationBatch) -> tuple[nn.Module, Callable[[bool], Tensor]]:

@@ -15,7 +15,7 @@ import torch
 import typer
 from rich.console import Console
 
-from peers import ours_training, race
+from peers import kept_memory, ours_training, race
 from peers.flops import Lengths, linear_products, measured_flops, step_flops
 from peers.laps import Check, Contestant, Lap, Loop, given
 from peers.machine import DeviceName, Precision, describe, open_device, peak_flops
@@ -27,7 +27,7 @@ from transformer.cli.console import one_line_errors
 from transformer.data.batches.collate import TextBatch
 from transformer.models.decoder_only import DecoderOnly
 
-SHOWN_WIDTH, IDS, RECIPE = 200, "ids.bin", "recipe"
+SHOWN_WIDTH, IDS, RECIPE = 300, "ids.bin", "recipe"  # wrapped lines would be no Markdown
 SHIPPED, TUNED, HUGGING_FACE = "nanoGPT-style, as shipped", "nanoGPT-style, fused, no waiting", "Hugging Face GPT-2"
 STORED = 64  # batches that all are given; a lap past the last begins anew
 
@@ -178,7 +178,10 @@ def contestants(shared: Shared, precision: Precision, *, nano: bool, peers: bool
             builders[f"{name}, recipe tinyshakespeare_char"] = partial(_recipe, shared, way, precision)
     if nano and peers:
         builders[SHIPPED] = partial(_nano_gpt, shared, precision, shipped=True)
-        builders[TUNED] = partial(_nano_gpt, shared, precision, shipped=False)
+        build = partial(_nano_gpt, shared, precision, shipped=False)
+        builders[TUNED] = build
+        if kept_memory.has_effect(shared.device):
+            builders[f"{TUNED}{kept_memory.KEPT}"] = partial(kept_memory.with_kept_memory, build)
     if hugging_face:
         builders[HUGGING_FACE] = partial(_hugging_face, shared, precision)
     return builders
@@ -209,8 +212,11 @@ def compete(
         race.check_losses(console, asks)
         ceiling = race.Ceiling(per_token, lambda: float(measured(Lap(0, 1))), sheet)
         result = race.run(console, asks, plan, ceiling)
-    rows = race.figures(result, ceiling, [who for who in builders if not who.startswith("ours")])
-    race.show(console, title, rows, beside)
+    helped = [who for who in builders if who.endswith(kept_memory.KEPT)]
+    rows = race.figures(result, ceiling, [who for who in builders if not who.startswith("ours")], helped)
+    race.show(console, race.titled(title, result), rows, [*beside, *helped])
+    if kept_memory.has_effect(shared.device):
+        console.print(kept_memory.NOTE, highlight=False)
     return rows
 
 

@@ -15,7 +15,7 @@ import torch
 import typer
 from rich.console import Console
 
-from peers import ours_training, race, torch_training
+from peers import kept_memory, ours_training, race, torch_training
 from peers.flops import Lengths, linear_products, measured_flops, step_flops
 from peers.laps import Contestant, Lap
 from peers.machine import DeviceName, Precision, describe, open_device, peak_flops
@@ -39,7 +39,7 @@ from transformer.data.batches.collate import TranslationBatch
 from transformer.data.batches.pairs import PairExamples
 from transformer.data.datamodule import MappedTraining
 
-SMOOTHING, SHOWN_WIDTH = 0.1, 200
+SMOOTHING, SHOWN_WIDTH = 0.1, 300  # wrapped lines would be no Markdown
 M2M100, MARIAN, TORCH, JOEY = "Hugging Face M2M100", "Hugging Face Marian", "torch.nn.Transformer", "JoeyNMT"
 PACKAGES = {"transformers": "Hugging Face", "joeynmt": JOEY}
 
@@ -166,7 +166,10 @@ def identical(
         builders[M2M100] = partial(_hugging_face, shared, "m2m100", precision, "given")
         builders[MARIAN] = partial(_hugging_face, shared, "marian", precision, "given")
     if peers:
-        builders[TORCH] = partial(_torch, shared, precision, "given")
+        build = partial(_torch, shared, precision, "given")
+        builders[TORCH] = build
+        if kept_memory.has_effect(shared.device):
+            builders[f"{TORCH}{kept_memory.KEPT}"] = partial(kept_memory.with_kept_memory, build)
     return builders
 
 
@@ -212,9 +215,11 @@ def compete(
             console.print(f"{describe(hardware)} is not in the table of data sheets: no MFU, measured products only.")
         ceiling = race.Ceiling(per_token, lambda: float(measured(Lap(0, 1))), sheet)
         result = race.run(console, asks, plan, ceiling)
-    rows = race.figures(result, ceiling, [name for name in builders if not name.startswith("ours")])
-    speed = sorted(result.products)[len(result.products) // 2]
-    race.show(console, f"{title}; its matrix products alone: {speed / 1e9:,.0f} GFLOP/s", rows)
+    helped = [name for name in builders if name.endswith(kept_memory.KEPT)]
+    rows = race.figures(result, ceiling, [name for name in builders if not name.startswith("ours")], helped)
+    race.show(console, race.titled(title, result), rows, helped)
+    if kept_memory.has_effect(shared.device):
+        console.print(kept_memory.NOTE, highlight=False)
     return rows
 
 

@@ -4,10 +4,12 @@ import json
 import sys
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 from typer.testing import CliRunner
 
@@ -73,13 +75,57 @@ def test_products_are_measured():
         assert 1e6 < flops.measured_flops(shapes, torch.device("cpu"), precision) < 1e15
 
 
+class Products(TorchDispatchMode):
+    """Counts matrix products; the clock that it gives goes on by a second for each, and by an hour for each wait."""
+
+    def __init__(self):
+        super().__init__()
+        self.count, self.waits = 0, 0
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.count += function is torch.ops.aten.mm.default
+        return function(*args, **(kwargs or {}))
+
+    def wait(self, device):
+        self.waits += 1
+
+    def clock(self):
+        return self.count + 3600 * self.waits
+
+
+def test_a_gpu_is_given_many_products_before_it_is_waited_for(monkeypatch):
+    flops, machine = import_module("peers.flops"), import_module("peers.machine")
+    assert flops.CALLS == {"cpu": 1, "cuda": 50}
+    shapes = flops.Shapes({flops.Product(4, 2, 3): 2})
+    with Products() as products:
+        monkeypatch.setattr(flops, "synchronize", products.wait)
+        monkeypatch.setattr(flops.time, "perf_counter", products.clock)
+        for calls in (1, 50):
+            monkeypatch.setitem(flops.CALLS, "cpu", calls)
+            products.count = products.waits = 0
+            measured = flops.measured_flops(shapes, torch.device("cpu"), machine.Precision.FP32, repeats=3)
+            # Three products, each timed four times; the wait for the last of each timing is part of its time.
+            assert (products.count, products.waits) == (12 * calls, 24)
+            assert measured == pytest.approx(48 / (1 + 3600 / calls))
+
+
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
         ("NVIDIA H200", 989e12),
+        ("NVIDIA H100 80GB HBM3", 989e12),
         ("NVIDIA H100 PCIe", 756e12),
+        ("NVIDIA H100 NVL", 835e12),
+        ("NVIDIA A100-SXM4-80GB", 312e12),
+        ("NVIDIA A100 80GB PCIe", 312e12),
+        ("NVIDIA A100-PCIE-40GB", 312e12),
         ("NVIDIA L4", 121e12),
         ("NVIDIA L40S", 362e12),
+        ("NVIDIA L40", None),
+        ("NVIDIA GeForce RTX 4090", 165.2e12),
+        ("NVIDIA GeForce RTX 4090 Laptop GPU", None),
+        ("NVIDIA GeForce RTX 3090 Ti", None),
+        ("NVIDIA H100 Unheard", None),
         ("NVIDIA Unheard 1", None),
         ("CPU", None),
     ],
@@ -129,6 +175,28 @@ def test_another_attention_is_refused(monkeypatch):
     causal = benchmark.Case("causal", 6, 6, causal=True, padded=False)
     with pytest.raises(ValueError, match="ours does not compute the same"):
         benchmark.timed(causal, (2, 2, 4), machine.Precision.FP32, torch.device("cpu"), 1)
+
+
+@pytest.mark.parametrize("module", ["memory_benchmark", "decode_memory"])
+def test_freed_memory_is_given_back_in_the_processes_whose_peak_is_measured(module, monkeypatch):
+    """glibc would keep freed blocks for later, and the peak would be of those too."""
+    benchmark, given = import_module(module), {}
+
+    def run(command, **settings):
+        given.update(settings["env"])
+        return SimpleNamespace(stdout="12 34" if module == "decode_memory" else "12")
+
+    monkeypatch.setattr(benchmark.subprocess, "run", run)
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "123456")
+    monkeypatch.setenv("SOMETHING", "else")
+    if module == "decode_memory":
+        assert benchmark.peaks_of(benchmark.Variant.NOTHING, 10, 1, 5) == (12, 34)
+    else:
+        machine, size = import_module("peers.machine"), benchmark.Size(2, 3, 4)
+        where = machine.Precision.FP32, machine.DeviceName.CPU
+        assert benchmark.peak_of(benchmark.Who.OURS, size, 8, 1, *where, loss=True) == 12
+    assert (given["MALLOC_MMAP_THRESHOLD_"], given["MALLOC_TRIM_THRESHOLD_"]) == ("65536", "0")
+    assert given["SOMETHING"] == "else"
 
 
 @pytest.mark.parametrize("text", ["128x32", "0x2x3", "axbxc", "1x2x3x4"])

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import platform
 import sys
 import time
 from importlib import import_module
@@ -16,6 +17,7 @@ from typer.testing import CliRunner
 from transformer.data.batches.collate import TextBatch, TranslationBatch
 
 SCRIPTS = Path(__file__).parents[1] / "scripts"
+has_glibc = platform.libc_ver()[0] == "glibc"
 WORDS = ["a dog runs", "two men in black sit", "a girl on the sand", "the man has a red hat and a blue coat"]
 
 
@@ -63,25 +65,57 @@ def shared(corpus, tmp_path):
     return benchmark.prepare(corpus, size, tmp_path, machine.DeviceName.CPU)
 
 
+@pytest.fixture
+def few(monkeypatch):
+    """Leaves out what takes long to start: compilation, and libraries of others."""
+    benchmark = import_module("train_translation_benchmark")
+    ways = {name: way for name, way in benchmark.ours_training.WAYS.items() if "compiled" not in name}
+    monkeypatch.setattr(benchmark.ours_training, "WAYS", ways)
+    monkeypatch.setattr(benchmark, "PACKAGES", {})
+
+
+def race_of(corpus, *options):
+    fixed = ["train-translation", corpus, "--d-model", 16, "--layers", 1, "--vocab-size", 270, "--steps", 1]
+    more = ["--max-tokens-per-batch", 256, "--rounds", 1, "--precision", "fp32", "--part", "identical", "--threads", 1]
+    result = CliRunner().invoke(import_module("benchmark").app, [*map(str, (*fixed, *more, *options))])
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.mark.usefixtures("few")
 def test_a_whole_race(corpus, tmp_path):
     file = tmp_path / "figures.json"
-    fixed = ["train-translation", corpus, "--d-model", 16, "--layers", 1, "--vocab-size", 270, "--json", file]
-    result = CliRunner().invoke(
-        import_module("benchmark").app,
-        [*map(str, fixed), "--max-tokens-per-batch", "256", "--steps", "2", "--rounds", "1", "--precision", "fp32",
-         "--part", "identical", "--threads", "1"],
-    )  # fmt: skip
-    assert result.exit_code == 0, result.output
+    shown = race_of(corpus, "--json", file)
     rows = json.loads(file.read_text(encoding="utf-8"))["figures"]["identical_fp32"]
     names = [row["name"] for row in rows]
-    assert names[:2] == ["ours, plain loop", "ours, Lightning"]
-    assert names[-1] == "torch.nn.Transformer"
+    assert names[:3] == ["ours, plain loop", "ours, Lightning", "torch.nn.Transformer"]
+    if has_glibc:
+        assert names[3:] == ["torch.nn.Transformer, memory kept"]
+        assert "let the C library keep freed memory" in " ".join(shown.split())
     for row in rows:
         assert 0 < row["tokens_per_second_min"] <= row["tokens_per_second"] <= row["tokens_per_second_max"]
         assert 0 <= row["target_padding"] < 0.5
-        assert row["fastest_peer"] not in names[:2]
+        assert row["fastest_peer"] == "torch.nn.Transformer"
     # All had the same batches.
     assert len({(row["target_padding"], row["source_padding"]) for row in rows}) == 1
+
+
+@pytest.mark.usefixtures("few")
+def test_a_race_without_peers_has_no_column_of_them(corpus):
+    shown = race_of(corpus, "--no-peers")
+    assert "| ours, Lightning " in shown
+    assert "fastest peer" not in shown
+    assert "None" not in shown
+
+
+@pytest.mark.skipif(not has_glibc, reason="another C library")
+def test_a_peer_is_built_once_the_c_library_has_been_told_to_keep_memory(monkeypatch):
+    kept_memory, told = import_module("peers.kept_memory"), []
+    monkeypatch.setattr(kept_memory, "keep_freed_memory", lambda: told.append("told"))
+    assert kept_memory.with_kept_memory(lambda: [*told, "built"]) == ["told", "built"]
+    machine = import_module("peers.machine")
+    assert kept_memory.has_effect(machine.DeviceName.CPU)
+    assert not kept_memory.has_effect(machine.DeviceName.CUDA)
 
 
 def test_every_pair_is_stored_once_in_batches_and_by_itself(shared):
@@ -207,6 +241,14 @@ def test_figures_of_a_race():
     assert (ours["peak_bytes"], ours["bytes_before"]) == (5000, 800)
     assert slow["times_fastest_peer"] == 0.5
     assert fast["times_fastest_peer"] == 1.0
+    # Who has a setting that he does not come with is compared with, but is not the fastest as users run it.
+    ours, slow, fast = race.figures(result, race.Ceiling(5.0, None, 1000.0), ["slow", "fast"], ["fast"])
+    assert {row["fastest_peer"] for row in (ours, slow, fast)} == {"slow"}
+    assert ours["speed_ratios"] == {"slow": 2.0, "fast": 1.0}
+    assert (slow["times_fastest_peer"], fast["times_fastest_peer"]) == (1.0, 2.0)
+    assert race.titled("a race", result) == "a race; its matrix products alone: 0 GFLOP/s"
+    assert race.titled("a race", result._replace(products=[2e12, 3e12, 9e12])).endswith(": 3,000 GFLOP/s")
+    assert race.titled("a race", result._replace(products=[])) == "a race"
 
 
 def test_contestants_go_in_turn_and_the_first_round_does_not_count():

@@ -36,17 +36,24 @@ class Memory(NamedTuple):
     peak: int
 
 
-# Dense products, from the makers' data sheets: (name, (float32, bfloat16)) in 1e12 operations per second. Float32 is
-# torch's default there, without TF32.
+# Environment in which glibc gives freed memory back at once, so that the resident set is what is in use.
+LIVE_MEMORY = {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "0"}
+
+# Dense products, from the makers' data sheets: whole names as the driver gives them, (float32, bfloat16) in 1e12
+# operations per second. Float32 is torch's default there, without TF32. Variants such as NVL, Laptop or Ti are slower
+# or faster, so a name that only begins like one of these is not known.
 PEAKS = {
-    r"H100 PCIe": (51.0, 756.0),
-    r"H100": (67.0, 989.0),
-    r"H200": (67.0, 989.0),
-    r"A100": (19.5, 312.0),
-    r"L40S": (91.6, 362.0),
-    r"L4\b": (30.3, 121.0),
-    r"RTX 4090": (82.6, 165.2),
-    r"RTX 3090": (35.6, 71.0),
+    r"NVIDIA H100 80GB HBM3": (67.0, 989.0),
+    r"NVIDIA H100 PCIe": (51.0, 756.0),
+    r"NVIDIA H100 NVL": (60.0, 835.0),
+    r"NVIDIA H200": (67.0, 989.0),
+    r"NVIDIA H200 NVL": (60.0, 835.0),
+    r"NVIDIA GH200 (96GB HBM3|120GB|144G HBM3e|480GB)": (67.0, 989.0),
+    r"(NVIDIA )?A100(-SXM4|-PCIE|-SXM)?[- ](40|80)GB( PCIe)?": (19.5, 312.0),
+    r"NVIDIA L40S": (91.6, 362.0),
+    r"NVIDIA L4": (30.3, 121.0),
+    r"NVIDIA GeForce RTX 4090": (82.6, 165.2),
+    r"NVIDIA GeForce RTX 3090": (35.6, 71.0),
 }
 
 
@@ -69,7 +76,7 @@ def describe(device: torch.device) -> str:
 def peak_flops(device_name: str, precision: Precision) -> float | None:
     """Operations per second on a device's data sheet; None for one that is not in the table."""
     for pattern, (fp32, bf16) in PEAKS.items():
-        if re.search(pattern, device_name):
+        if re.fullmatch(pattern, device_name):
             return 1e12 * (bf16 if precision == Precision.BF16 else fp32)
     return None
 

@@ -88,15 +88,22 @@ def run(console: Console, contestants: Mapping[str, Ask], plan: Plan, ceiling: C
     return result
 
 
-def figures(result: Result, ceiling: Ceiling, peers: Sequence[str]) -> list[dict[str, Any]]:
+def figures(result: Result, ceiling: Ceiling, peers: Sequence[str], helped: Sequence[str] = ()) -> list[dict[str, Any]]:
     """Of each contestant: median, least and greatest tokens per second, ratios by round, padding, memory, shares.
 
     Padding is what the contestant trained on in all rounds; a ratio to another is the median of those of each round.
+
+    Args:
+        result: of the race.
+        ceiling: what the speeds are compared with.
+        peers: all but ours.
+        helped: those of them that have a setting which they do not come with; never the fastest peer, which is one as
+            its users run it.
     """
     speeds = {name: [lap.amount.target / lap.seconds for lap in laps] for name, laps in result.laps.items()}
     medians = {name: statistics.median(values) for name, values in speeds.items()}
     running = [name for name in peers if name in medians]
-    fastest = max(running, key=lambda name: medians[name], default=None)
+    fastest = max((name for name in running if name not in helped), key=lambda name: medians[name], default=None)
     rows = []
     for name, laps in result.laps.items():
         amount = summed(lap.amount for lap in laps)
@@ -142,9 +149,10 @@ def show(console: Console, title: str, rows: Sequence[Mapping[str, Any]], beside
         beside: peers that get a column of ratios besides the fastest.
     """
     table = Table(box=box.MARKDOWN, title=title, title_justify="left")
+    fastest = rows[0]["fastest_peer"]
     columns: list[tuple[str, Callable[[Mapping[str, Any]], str]]] = [
         ("target tokens/s (min..max)", _speed),
-        (f"times fastest peer ({rows[0]['fastest_peer']})", lambda row: _number(row["times_fastest_peer"])),
+        *([] if fastest is None else [(f"times fastest peer ({fastest})", _times_fastest)]),
         *((f"times {peer}", lambda row, peer=peer: _number(row["speed_ratios"].get(peer, 1.0))) for peer in beside),
         ("padding target / source", lambda row: f"{_share(row['target_padding'])} / {_share(row['source_padding'])}"),
         ("peak MB (of it training)", _memory),
@@ -159,6 +167,17 @@ def show(console: Console, title: str, rows: Sequence[Mapping[str, Any]], beside
     for row in rows:
         table.add_row(row["name"], *(cell(row) for _, cell in columns))
     console.print(table)
+
+
+def titled(title: str, result: Result) -> str:
+    """A title that also tells the ceiling, if it was measured."""
+    if not result.products:
+        return title
+    return f"{title}; its matrix products alone: {statistics.median(result.products) / 1e9:,.0f} GFLOP/s"
+
+
+def _times_fastest(row: Mapping[str, Any]) -> str:
+    return _number(row["times_fastest_peer"])
 
 
 def _speed(row: Mapping[str, Any]) -> str:

@@ -72,6 +72,7 @@ def test_the_last_and_the_best_checkpoints_of_a_run(run_folder: Path, tmp_path: 
         for name, parameter in loaded.model.named_parameters():
             torch.testing.assert_close(parameter.double(), expected[f"model.{name}"], rtol=1e-6, atol=1e-9)
     card = (bundle / "README.md").read_text()
+    assert card.startswith("# Translation from en to de, trained on phrases, averaged\n")
     assert f"    transformer-average {run_folder} --last 3\n" in card
     assert "the mean of the weights of step 4, step 6, step 8." in card
     assert f"{bundle} exists already; --force writes into it." in refusal(run_folder, "--last", 3)

@@ -108,6 +108,7 @@ def test_every_mistake_has_its_sentence() -> None:
     plain["modle"] = plain["model"]
     del plain["scheduler"]["name"]
     plain["trainer"]["strategy"] = "dpp"
+    plain["trainer"]["devices"] = "all"
     plain["optimizer"]["betas"] = [0.9, 1.0]
     with pytest.raises(SettingsError) as caught:
         parse(TrainConfig, OmegaConf.create(plain))
@@ -115,6 +116,7 @@ def test_every_mistake_has_its_sentence() -> None:
         "`modle` is not a setting; did you mean `model`?",
         "`scheduler.name` must be given, but is missing: it says what kind of scheduler this is.",
         "`trainer.strategy` must be 'auto' or 'ddp', but is 'dpp'.",
+        "`trainer.devices` must be a valid integer or 'auto', but is 'all'.",
         "`optimizer.betas.1` must be less than 1, but is 1.0.",
     }
 

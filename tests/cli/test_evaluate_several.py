@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import sacrebleu
 
 from transformer.bundle import Bundle, save_bundle
 from transformer.cli.evaluate import main
@@ -72,12 +73,12 @@ def test_models_of_other_settings_have_no_mean(
 def test_a_baseline(run_command: Callable[..., Any], corpus: list[str], folders: list[str], from_file: bool) -> None:
     run_command(main, f"bundle={folders[3]}", *corpus, "output=base.txt")
     baseline = "base.txt" if from_file else folders[3]
-    arguments = [f"bundle={folders[0]}", f"baseline={baseline}", *corpus, "num_resamples=30"]
+    arguments = [f"bundle={folders[0]}", f"baseline={baseline}", *corpus, "num_resamples=100"]
     result = run_command(main, *arguments, "output=out.txt", "report=all.json", "length_borders=[1,3]")
     assert result.status == 0, result.err
     lines = lines_of(result.out)
     outputs, others = (Path(name).read_text(encoding="utf-8").splitlines() for name in ("out.txt", "base.txt"))
-    paired = paired_bootstrap(others, outputs, TARGETS, num_resamples=30)
+    paired = paired_bootstrap(others, outputs, TARGETS, num_resamples=100)
     compared = [line for line in lines if "p_value" in line]
     assert [line["name"] for line in compared] == ["bleu", "chrf", "ter"]
     for line, expected in zip(compared, paired, strict=True):
@@ -97,12 +98,23 @@ def test_a_baseline(run_command: Callable[..., Any], corpus: list[str], folders:
     ]
     assert report["systems"][1]["paired"] == compared
     assert report["command"].startswith("transformer-evaluate bundle=")
+    assert (report["split"], report["num_sentences"], report["num_references"]) == ("test", 5, 1)
+    assert report["data"]["name"] == "parallel_text"
+    assert report["versions"]["sacrebleu"] == sacrebleu.__version__
+    assert {system["bundle"]: system["decoding"] and system["decoding"]["name"] for system in report["systems"]} == {
+        baseline: None if from_file else "greedy", folders[0]: "greedy"
+    }  # fmt: skip
 
 
 def test_a_report_in_markdown(run_command: Callable[..., Any], corpus: list[str], folders: list[str]) -> None:
-    result = run_command(main, f"bundle={folders[0]}", *corpus, "report=all.md", "num_sentences=1")
+    search = ["decoding=beam", "decoding.size=3"]
+    result = run_command(main, f"bundle={folders[0]}", *corpus, *search, "report=all.md", "num_sentences=1")
     text = Path("all.md").read_text(encoding="utf-8")
-    assert text.startswith("# Scores on the test split\n")
+    assert text.startswith("# Scores on the test split\n\n```\ntransformer-evaluate bundle=")
+    assert "Scored on the test split of parallel\\_text: 5 sentences, one reference each." in text
+    assert "Search: beam (size 3)." in text
+    assert f"sacrebleu {sacrebleu.__version__}" in text
+    assert "train_source: train.source" in text
     for score in lines_of(result.out):
         assert f"{score['value']:.4f}" in text
     assert text.count("  - reference: ") == 2
@@ -117,13 +129,13 @@ def test_a_report_in_markdown(run_command: Callable[..., Any], corpus: list[str]
         (["output=."], ". must be a file to write, but is a folder."),
         (["length_borders=[3,3]"], "`length_borders` must grow from one to the next, but are [3, 3]."),
         (["baseline={b0}"], "every bundle must be named once, also as the `baseline`, but "),
-        (["bundle=[]"], "`bundle` must be"),
+        (["bundle=[]"], "`bundle` must have at least 1 item, but has 0."),
         (["baseline={short}"], "must have one translation a line for each of the 5 sentences, but has 1 lines."),
         (["stride=2"], "`stride` is for language models and has no effect on a translation model; leave it out."),
         (["baseline={lm}"], "must be of one kind, but "),
         (["baseline=typo.txt"], "`baseline` must be a bundle's folder or a file of translations, but typo.txt does "),
         (["output=all.md", "report=all.md"], "`output` and `report` must be different files, but both are all.md."),
-        (["baseline={short}", "output={short}"], "`output` and `baseline` must be different files, but both are "),
+        (["baseline={short}", "output={short}"], "`output` and `report` must not be written over what is read, but "),
     ],
 )
 def test_what_is_refused_before_anything_is_scored(
@@ -148,9 +160,9 @@ def test_settings_without_effect_on_a_language_model(
 ) -> None:
     save_bundle(tmp_path / "lm", tiny_bundle("decoder_only"), "card")
     (tmp_path / "text.txt").write_text("ab ba bb aa abba\n" * 5, encoding="utf-8")
-    files = ["data=plain_text", f"data.folder={tmp_path}", "data.train=text.txt", "data.validation=text.txt"]
     Path("x").write_text("line\n")
-    result = run_command(main, f"bundle={tmp_path / 'lm'}", "accelerator=cpu", *files, setting)
+    text = f"text={tmp_path / 'text.txt'}"
+    result = run_command(main, f"bundle={tmp_path / 'lm'}", "accelerator=cpu", text, setting)
     name = setting.partition("=")[0]
     assert result.err == f"error: `{name}` is about translations and has no effect on a language model; leave it out.\n"
 

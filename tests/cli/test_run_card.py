@@ -47,13 +47,15 @@ def test_the_card_of_a_translation_run(run_command: Callable[..., Any]) -> None:
     parts = sections((folder / "bundle" / "README.md").read_text(encoding="utf-8"))
     bundle = load_bundle(folder / "bundle")
     size = sum(parameter.numel() for parameter in bundle.model.parameters())
-    assert f"translates en to de. {size:,} parameters." in parts["encoder-decoder trained on phrases"]
+    assert f"translates en to de. {size:,} parameters." in parts["Translation from en to de, trained on phrases"]
 
     evaluated = run_command(evaluate.main, f"bundle={folder / 'bundle'}", "accelerator=cpu", "report=again.json")
     table = cells(parts["Scores on the test split"])
     for score in map(json.loads, evaluated.out.splitlines()):
         assert table[score["name"]] == [f"{score['value']:.4f}", score["how"]]
-    assert "6 sentences, one reference each. Weights of step 2 of 2" in parts["Scores on the test split"]
+    how = "6 sentences, one reference each. Search: greedy (max\\_new\\_tokens 12). Weights of step 2 of 2"
+    assert how in parts["Scores on the test split"]
+    assert "no test split" not in parts["Scores on the test split"]
     [system] = json.loads(Path("again.json").read_text(encoding="utf-8"))["systems"]
     for group in system["lengths"]["groups"]:
         words = {group["shortest"], group["longest"]}
@@ -87,14 +89,17 @@ def test_the_card_of_a_language_model(run_command: Callable[..., Any], tmp_path:
     assert {"loss", "perplexity", "bits_per_byte", "bits_per_character"} < set(
         cells(parts["Scores on the validation split"])
     )
+    assert "The data have no test split. These texts have also decided which" in parts["Scores on the validation split"]
+    assert "warning: `data` has no test split: its validation split is scored" in result.err
     assert "By source length" not in parts
     assert cells(parts["How it was trained"])["training data"][0].startswith("1 texts, ")
-    assert "transformer-generate FOLDER" in parts["decoder-only trained on plain_text"]
+    assert "transformer-generate FOLDER" in parts["Language model, trained on plain\\_text"]
 
 
 def test_the_command_is_quoted_for_a_shell() -> None:
     assert started_with(["seed=1", "data.folder=a b"]) == "transformer-train seed=1 'data.folder=a b'"
-    assert started_with(["resume=runs/a"]) is None
+    for resumed in ("resume=runs/a", "+resume=runs/a", "++resume=runs/a"):
+        assert started_with([resumed, "seed=1"]) is None
 
 
 def test_a_job_of_a_sweep_has_its_own_command(run_command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ import torch
 from transformer.bundle import Bundle, save_bundle
 from transformer.data.corpora.document_config import PlainTextConfig
 from transformer.data.corpora.pair_config import ParallelTextConfig
-from transformer.inference.comparison import first_difference, load_candidates, read_translations, same_model
+from transformer.inference.comparison import first_difference, load_candidates, same_model
 from transformer.inference.split import PairSplit, TextSplit
 
 PAIRS = {"one": (["abc", "d"], ["x", "y"]), "two": (["abc", "d"], ["x", "z"]), "three": (["abc"], ["x"])}
@@ -118,19 +118,3 @@ def test_differences_of_bundles(tiny_bundle: Callable[..., Bundle], tmp_path: Pa
         for each in data
     ]
     assert first_difference(*moved) is None
-
-
-def test_translations_of_another_system(tmp_path: Path) -> None:
-    path = tmp_path / "other.txt"
-    path.write_bytes("eins\n\nzwei\u2028drei\r\n".encode())
-    assert read_translations(path, 3) == ["eins", "", "zwei\u2028drei"]
-    path.write_text("eins\nzwei")
-    assert read_translations(path, 2) == ["eins", "zwei"]
-    with pytest.raises(ValueError, match=r"other\.txt must have one .* each of the 3 sentences, but has 2 lines\.$"):
-        read_translations(path, 3)
-    path.write_bytes(b"\xff\n")
-    with pytest.raises(ValueError, match=r"other\.txt must be text in UTF-8"):
-        read_translations(path, 1)
-    path.write_bytes(b"")
-    with pytest.raises(ValueError, match="has 0 lines"):
-        read_translations(path, 1)

@@ -110,13 +110,20 @@ def _pairs(folder, **test):
 
 @pytest.mark.parametrize(
     ("split", "has_test", "used", "lines"),
-    [("test", True, "test", 4), ("test", False, "validation", 2), ("validation", True, "validation", 2)],
+    [
+        ("test", True, "test", 4),
+        (None, True, "test", 4),
+        (None, False, "validation", 2),
+        ("validation", True, "validation", 2),
+    ],
 )
-def test_a_split_of_pairs(tiny_bundle, files, split, has_test, used, lines):
+def test_a_split_of_pairs(tiny_bundle, files, caplog, split, has_test, used, lines):
     bundle = tiny_bundle("encoder_decoder")
     data = _pairs(files, test_source="test.a", test_target="test.b") if has_test else _pairs(files)
     scored = score_split(bundle, data, split)
     assert scored.split == used
+    stands_in = ["`data` has no test split: its validation split is scored, by which a run chooses its weights."]
+    assert [record.getMessage() for record in caplog.records] == ([] if has_test else stands_in)
     assert scored.sources == ["abc"] * lines
     assert scored.references == ["cba"] * lines
     assert scored.outputs == Translator(bundle).translate(["abc"] * lines)
@@ -125,14 +132,40 @@ def test_a_split_of_pairs(tiny_bundle, files, split, has_test, used, lines):
 
 @pytest.mark.parametrize(
     ("split", "test", "used", "lines"),
-    [("test", "test.a", "test", 4), ("test", None, "validation", 2), ("validation", "test.a", "validation", 2)],
+    [
+        ("test", "test.a", "test", 4),
+        (None, "test.a", "test", 4),
+        (None, None, "validation", 2),
+        ("validation", "test.a", "validation", 2),
+    ],
 )
-def test_a_split_of_texts(tiny_bundle, files, split, test, used, lines):
+def test_a_split_of_texts(tiny_bundle, files, caplog, split, test, used, lines):
     bundle = tiny_bundle("decoder_only")
     data = PlainTextConfig(folder=str(files), train="test.b", validation="validation.a", test=test)
     scored = score_split(bundle, data, split)
     assert (scored.split, scored.outputs) == (used, [])
+    assert len(caplog.records) == (test is None)
     assert scored.scores == evaluate_language_model(Generator(bundle), ["abc\n" * lines], max_tokens_per_batch=2048)
+
+
+def test_a_split_that_is_asked_for_but_not_there_is_refused(tiny_bundle, files):
+    """Validation scores must not be taken for those of the test set."""
+    texts = PlainTextConfig(folder=str(files), train="test.b", validation="validation.a")
+    for bundle, data in ((tiny_bundle("encoder_decoder"), _pairs(files)), (tiny_bundle("decoder_only"), texts)):
+        with pytest.raises(ValueError, match=r"^`data` has no test split to score\.$"):
+            score_split(bundle, data, "test")
+
+
+def test_references_cut_for_the_loss_are_told_of(tiny_bundle, caplog):
+    translator = Translator(tiny_bundle("encoder_decoder"))  # 24 positions, one of them for the end
+    evaluate_translation(translator, ["a"] * 5, ["b" * 23, "b" * 24, "b", "b" * 40, "b" * 23])
+    assert [record.getMessage() for record in caplog.records] == [
+        "2 of 5 references have more than the model's 23 tokens and are cut for the loss (not for the other scores), "
+        "the first in line 2."
+    ]
+    caplog.clear()
+    evaluate_translation(translator, ["a"], ["b" * 23])
+    assert caplog.records == []
 
 
 def test_pairs_without_the_tag_of_training_are_refused(tiny_bundle, files):
@@ -140,9 +173,9 @@ def test_pairs_without_the_tag_of_training_are_refused(tiny_bundle, files):
     tagged = bundle.config.model_copy(update={"data": PhrasesConfig(tag="<2de>")})
     data = _pairs(files)
     with pytest.raises(ValueError, match=r"tagged as in training \('<2de>'\), but one is without a tag\.$"):
-        score_split(Bundle(tagged, bundle.model, bundle.source_tokenizer, bundle.target_tokenizer), data, "test")
+        score_split(Bundle(tagged, bundle.model, bundle.source_tokenizer, bundle.target_tokenizer), data, "validation")
     with pytest.raises(ValueError, match=r"tagged as in training \(without a tag\), but one is tagged '<2de>'\.$"):
-        score_split(bundle, data.model_copy(update={"tag": "<2de>"}), "test")
+        score_split(bundle, data.model_copy(update={"tag": "<2de>"}), "validation")
 
 
 def test_running_text_is_one_document_a_file_where_documents_are_marked(tiny_bundle, tmp_path, monkeypatch):

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from transformer.inference import precision
-from transformer.inference.precision import computes_bf16, model_bytes, set_precision
+from transformer.inference.precision import model_bytes, set_precision
 from transformer.nn.int8_linear import FloatOutput, Int8Linear, input_levels
 
 needs_int8 = pytest.mark.skipif(input_levels() is None, reason="no exact int8 products here")
@@ -134,22 +134,6 @@ def test_bf16_without_the_arithmetic_is_refused(model, monkeypatch):
         set_precision(model, "bf16")
     with pytest.raises(ValueError, match=r"^this GPU has no bf16 arithmetic; use float32.$"):
         set_precision(model, "bf16", "cuda")
-
-
-@pytest.mark.parametrize(
-    ("capabilities", "expected"),
-    [
-        ({"avx512_f": True, "avx512_vnni": True, "avx512_bf16": False, "amx_bf16": False}, False),
-        ({"avx512_bf16": True, "amx_bf16": False}, True),
-        ({"avx512_bf16": False, "amx_bf16": True}, True),
-        ({"neon": True, "bf16": True}, True),
-        ({"neon": True, "bf16": False}, False),
-        ({}, False),
-    ],
-)
-def test_the_processor_says_whether_it_computes_bf16(monkeypatch, capabilities, expected):
-    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: capabilities)
-    assert computes_bf16(torch.device("cpu")) is expected
 
 
 def test_bf16_copies_and_keeps_ties(model, monkeypatch):

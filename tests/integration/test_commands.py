@@ -175,6 +175,7 @@ def test_LOSS_03_two_ranks_are_one_with_twice_the_batches(tmp_path: Path) -> Non
         "data.num_train=90",
         "batching.max_tokens_per_batch=400",
         "trainer.max_steps=4",
+        "trainer.log_every_n_steps=3",
         "validation.every_n_steps=2",
     ]
     run(tmp_path, "train", *SMALL, *even, "trainer.accumulate_grad_batches=2", "hydra.run.dir=one")
@@ -188,10 +189,7 @@ def test_LOSS_03_two_ranks_are_one_with_twice_the_batches(tmp_path: Path) -> Non
     for name, tensor in one["state_dict"].items():
         if name.startswith("model."):
             assert (tensor - two["state_dict"][name]).norm() <= 1e-5 * tensor.norm(), name
-    losses = [
-        [e["validation/loss"] for e in read_history(f / "metrics.jsonl") if "validation/loss" in e] for f in folders
-    ]
-    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+    assert losses_of(folders[0], "validation/loss") == pytest.approx(losses_of(folders[1], "validation/loss"), rel=1e-5)
 
     run(tmp_path, "train", "resume=two", "trainer.max_steps=6")
     run(tmp_path, "train", "resume=one", "trainer.max_steps=6")
@@ -200,3 +198,12 @@ def test_LOSS_03_two_ranks_are_one_with_twice_the_batches(tmp_path: Path) -> Non
     for name, tensor in one["state_dict"].items():
         if name.startswith("model."):
             assert (tensor - two["state_dict"][name]).norm() <= 1e-5 * tensor.norm(), name
+    # That of step 6 is over three steps, the first of which is from before the resumption, on either rank.
+    first, second = (losses_of(folder, "train/loss") for folder in folders)
+    assert len(first) == 2
+    assert first == pytest.approx(second, rel=1e-5)
+
+
+def losses_of(folder: Path, name: str) -> list[float]:
+    """A loss in all entries of a run's history that have it."""
+    return [entry[name] for entry in read_history(folder / "metrics.jsonl") if name in entry]

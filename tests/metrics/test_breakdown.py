@@ -57,7 +57,19 @@ def test_the_worst_and_the_best() -> None:
     assert sorted(range(5), key=lambda line: expected[line]) == [4, 3, 0, 1, 2]
     assert [(each.line, each.chrf) for each in found.worst] == [(5, expected[4]), (4, expected[3])]
     assert [each.line for each in found.best] == [2, 3]  # of equal ones the first comes first
-    assert found.worst[0][2:] == ("a b c d e f g", "x", "x y z w", None, None)
+    assert found.worst[0][2:] == ("a b c d e f g", "x", "x y z w", None, None, ())
+
+
+def test_several_references() -> None:
+    more = [["one two three four", "", "", "no such thing here", "z"]]
+    found = extremes(SOURCES, OUTPUTS, REFERENCES, number=1, more_references=more)
+    assert (found.best[0].line, found.best[0].chrf) == (1, pytest.approx(100))
+    assert found.best[0].more_references == ("one two three four",)
+    [_, group, *_] = length_breakdown(SOURCES, OUTPUTS, REFERENCES, borders=[1, 2], more_references=more).groups
+    assert (group.num_sentences, group.bleu) == (2, pytest.approx(100))
+    assert group.chrf == pytest.approx(100)
+    with pytest.raises(ValueError, match="as many hypotheses as references"):
+        extremes(SOURCES, OUTPUTS, REFERENCES, number=1, more_references=[more[0][:4]])
 
 
 @pytest.mark.parametrize(("number", "worst", "best"), [(9, [5, 4, 1], [2, 3]), (0, [], [])])

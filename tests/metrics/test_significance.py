@@ -81,6 +81,22 @@ def test_the_tokenizer_of_bleu_is_a_setting() -> None:
     assert words.baseline.value == pytest.approx(bleu(system, references, "none").value)
 
 
+def test_ter_cuts_as_bleu_does() -> None:
+    references, system = ["我喜欢北京。", "他住在这里。"] * 2, ["我喜欢上海。", "他住在那里。"] * 2
+    found = paired_bootstrap(system, references, references, "zh", num_resamples=5)[2]
+    assert found.baseline.value == pytest.approx(ter(system, references, "zh").value)
+    assert "|norm:yes|" in found.signature
+
+
+def test_several_references() -> None:
+    references, system = corpus(0.7)
+    _, baseline = corpus(0.62)
+    for paired in paired_bootstrap(baseline, system, references, more_references=[system], num_resamples=20):
+        assert paired.system.value == pytest.approx(0 if paired.name == "ter" else 100)
+        assert 0 < paired.baseline.value < 100
+        assert "nrefs:2|" in paired.signature
+
+
 def test_less_is_better_of_ter_only() -> None:
     for name, verdict in (("bleu", "worse"), ("chrf", "worse"), ("ter", "better")):
         assert PairedScore(name, Estimate(50, 50, 1), Estimate(40, 40, 1), 0.01, "").verdict == verdict

@@ -1,12 +1,23 @@
 """Scores of translations."""
 
 import random
+from collections.abc import Callable
 
 import pytest
 from sacrebleu.metrics.chrf import CHRF
+from sacrebleu.metrics.ter import TER
 
 from transformer.metrics.names import TRANSLATION_METRICS
-from transformer.metrics.text import all_scores, bleu, chrf, exact_match, sentence_chrf, ter, validation_scores
+from transformer.metrics.text import (
+    Score,
+    all_scores,
+    bleu,
+    chrf,
+    exact_match,
+    sentence_chrf,
+    ter,
+    validation_scores,
+)
 
 HYPOTHESES = ["The dog bit the man.", "It was not very surprising.", "The man had bitten the dog first."]
 REFERENCES = ["The dog bit the man.", "It was not unexpected.", "The man bit him first."]
@@ -55,6 +66,40 @@ def test_ter_by_hand() -> None:
     assert ter(["a b c d e"], ["x"]).value == pytest.approx(500)  # more than 100 is possible
 
 
+@pytest.mark.parametrize("tokenize", ["zh", "char"])
+def test_ter_of_texts_without_spaces_counts_their_characters(tokenize: str) -> None:
+    """As one word each, both sentences would be wrong altogether."""
+    hypotheses, references = ["我喜欢北京。", "私は猫が好き"], ["我喜欢上海。", "私は犬が好き"]
+    score = ter(hypotheses, references, tokenize)
+    assert "|norm:yes|punct:yes|asian:yes|" in score.signature
+    assert score.value == pytest.approx(TER(normalized=True, asian_support=True).corpus_score(hypotheses, [references])
+                                        .score)  # fmt: skip
+    assert score.value < 40
+    assert ter(hypotheses, references).value == 100
+    assert all_scores(hypotheses, references, tokenize)[2] == score
+
+
+@pytest.mark.parametrize("score", [bleu, chrf, ter])
+def test_several_references(score: Callable[..., Score]) -> None:
+    """The best n-grams of all count; the first reference alone gives another score."""
+    others = [["The dog bit a man.", "It was no surprise.", "The dog was bitten by the man first."], HYPOTHESES]
+    found = score(HYPOTHESES, REFERENCES, more_references=others[:1])
+    assert found.signature.startswith("nrefs:2|")
+    assert found.value != pytest.approx(score(HYPOTHESES, REFERENCES).value)
+    perfect = 0 if score is ter else 100
+    assert score(HYPOTHESES, REFERENCES, more_references=others).value == pytest.approx(perfect)
+    with pytest.raises(ValueError, match="as many hypotheses as references, but there are 3 and 2"):
+        score(HYPOTHESES, REFERENCES, more_references=[others[0][:2]])
+
+
+def test_any_of_several_references_may_match() -> None:
+    found = exact_match(["a", "b", "c"], ["a", "x", "y"], more_references=[["z", " b", "z"], ["a", "a", "a"]])
+    assert found == Score("exact_match", pytest.approx(200 / 3), "nrefs:3|exact|strip")
+    best = sentence_chrf(["a dog", "b"], ["a cat", "b"], more_references=[["a dog", "x"]])
+    assert best == pytest.approx([100, 100])
+    assert all_scores(["a"], ["b"], more_references=[["a"]])[3].value == 100
+
+
 def test_sentence_chrf_is_that_of_sacrebleu() -> None:
     metric = CHRF()
     expected = [metric.sentence_score(*pair).score for pair in zip(HYPOTHESES, ([r] for r in REFERENCES), strict=True)]
@@ -67,7 +112,7 @@ def test_every_score() -> None:
     scores = all_scores(HYPOTHESES, REFERENCES, "char")
     assert scores == [
         *(bleu(HYPOTHESES, REFERENCES, "char"), chrf(HYPOTHESES, REFERENCES)),
-        *(ter(HYPOTHESES, REFERENCES), exact_match(HYPOTHESES, REFERENCES)),
+        *(ter(HYPOTHESES, REFERENCES, "char"), exact_match(HYPOTHESES, REFERENCES)),
     ]
 
 

@@ -95,10 +95,20 @@ def test_a_run_keeps_its_latest_and_its_best_checkpoints(
         torch.testing.assert_close(parameter.double(), expected, rtol=1e-6, atol=1e-9)
 
 
-def test_steps_are_ordered_as_numbers(tmp_path: Path) -> None:
-    for step in (90, 100, 1000):
-        (tmp_path / f"latest-step={step}.ckpt").touch()
-    assert [path.name for path in latest_checkpoints(tmp_path, 2)] == ["latest-step=100.ckpt", "latest-step=1000.ckpt"]
+def test_the_latest_are_those_that_the_run_itself_names(tmp_path: Path) -> None:
+    """An earlier run in the same folder has left some of higher steps. Steps are ordered as numbers."""
+    names = {step: tmp_path / f"latest-step={step}.ckpt" for step in (90, 100, 1000, 2000)}
+    for path in names.values():
+        path.touch()
+    kept = {str(Path("moved", names[step].name)): torch.tensor(float(step)) for step in (1000, 100, 90)}
+    best = {"best-step=90.ckpt": torch.tensor(2.0)}
+    callbacks = {"best": {"monitor": "validation/loss", "best_k_models": best}}
+    callbacks |= {"latest": {"monitor": "step", "best_k_models": kept}, "other": {"seconds": 1.0}}
+    torch.save({"state_dict": {}, "global_step": 1000, "callbacks": callbacks}, tmp_path / "last.ckpt")
+    assert latest_checkpoints(tmp_path, 2) == [names[100], names[1000]]
+    names[90].unlink()
+    with pytest.raises(ValueError, match="must have 3 checkpoints of the latest validations, but has 2"):
+        latest_checkpoints(tmp_path, 3)
 
 
 def test_a_resumed_run_that_is_to_keep_fewer_or_more_does(run_settings: Settings, tmp_path: Path) -> None:

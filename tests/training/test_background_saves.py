@@ -165,6 +165,11 @@ def test_a_run_that_would_not_fit_is_refused(
     with_free(monkeypatch, 59_000_000)
     with pytest.raises(ValueError, match="a run that keeps 4 checkpoints needs 60 MB, but"):
         check_room_for_run(plain, 1_000_000, tmp_path)
+    double = TrainConfig.from_plain(
+        run_settings("text", {"checkpoint": {"keep_best": 2, "keep_latest": 1}, "trainer.precision": "64-true"})
+    )
+    with pytest.raises(ValueError, match="a run that keeps 4 checkpoints needs 120 MB, but"):
+        check_room_for_run(double, 1_000_000, tmp_path)
     (tmp_path / "last.ckpt").write_bytes(b"x" * 1_000_000)  # the run has this already
     check_room_for_run(plain, 1_000_000, tmp_path)
     with_free(monkeypatch, 1000)

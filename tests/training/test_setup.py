@@ -44,8 +44,8 @@ def test_automatic_precision(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: cuda)
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: bf16_gpu)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: False)
-    monkeypatch.setattr(torch.cpu, "_is_avx512_bf16_supported", lambda: bf16_cpu)
-    monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: False)
+    # As Arm processors call it; those of Intel and AMD: tests/nn/test_bfloat16.py.
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: {"neon": True, "bf16": bf16_cpu})
     settings = TrainerConfig.from_plain({"max_steps": 1, "accelerator": accelerator})
     assert choose_precision(settings) == expected
     assert choose_precision(settings.model_copy(update={"precision": "64-true"})) == "64-true"

@@ -138,12 +138,13 @@ def _check_same_shape(first: "Bundle", other: "Bundle", folder: Path) -> None:
 
 def _card(bundle: "Bundle", folders: list[Path], parts: list[str], last: int | None, best: int | None) -> str:
     """The README of the new bundle."""
+    from transformer.cli.run_card import card_title
     from transformer.models.init import count_parameters
 
     chosen = [] if last is None and best is None else ["--best", str(best)] if last is None else ["--last", str(last)]
     output = [] if chosen else ["--output", "FOLDER"]  # only a run's folder has a place for it
     command = shlex.join(["transformer-average", *map(str, folders), *chosen, *output])
-    return f"""# {bundle.config.model.name.replace("_", "-")} trained on {bundle.config.data.name}, averaged
+    return f"""# {card_title(bundle.config.data)}, averaged
 
 {count_parameters(bundle.model):,} parameters: the mean of the weights of {", ".join(parts)}.
 

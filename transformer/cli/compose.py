@@ -144,8 +144,15 @@ def parse(kind: type[ConfigT], config: DictConfig) -> ConfigT:
 def explain_validation(error: ValidationError, kind: type[BaseModel], plain: Any) -> str:
     """All mistakes, one sentence each."""
     sentences = []
-    for detail in error.errors():
-        path = [str(part) for part in _settings_path(detail["loc"], plain)]
+    expected: dict[str, list[str]] = {}  # of values that may be of several kinds, one error for each
+    paths = [[str(part) for part in _settings_path(detail["loc"], plain)] for detail in error.errors()]
+    # Of several kinds, one that a value is of, but for a limit, says best what is wrong.
+    of_a_kind = [
+        path
+        for path, detail in zip(paths, error.errors(), strict=True)
+        if not detail["type"].endswith(("_type", "literal_error"))
+    ]
+    for path, detail in zip(paths, error.errors(), strict=True):
         name = ".".join(path)
         match detail["type"]:
             case "extra_forbidden":
@@ -165,10 +172,24 @@ def explain_validation(error: ValidationError, kind: type[BaseModel], plain: Any
             case "union_tag_invalid":
                 given = detail["input"].get("name") if isinstance(detail["input"], dict) else detail["input"]
                 sentences.append(f"`{name}.name` must be one of {detail['ctx']['expected_tags']}, but is {given!r}.")
+            case _ if any(len(path) < len(other) and other[: len(path)] == path for other in paths):
+                pass  # what is wrong is inside
+            case code if code.endswith("_type") and path in of_a_kind:
+                pass
+            case "too_short":
+                least, given = detail["ctx"]["min_length"], detail["ctx"]["actual_length"]
+                sentences.append(f"`{name}` must have at least {least} item{'s' * (least > 1)}, but has {given}.")
             case _:
-                expected = detail["msg"].removeprefix("Input should be ")
-                sentences.append(f"`{name}` must be {expected}, but is {detail['input']!r}.")
+                kinds = expected.setdefault(name, [])
+                if kinds:
+                    sentences.remove(_must_be(name, kinds, detail["input"]))
+                kinds.append(detail["msg"].removeprefix("Input should be "))
+                sentences.append(_must_be(name, kinds, detail["input"]))
     return "\n".join(sentences)
+
+
+def _must_be(name: str, kinds: Sequence[str], given: Any) -> str:
+    return f"`{name}` must be {' or '.join(kinds)}, but is {given!r}."
 
 
 def _settings_path(location: tuple[int | str, ...], plain: Any) -> list[int | str]:

@@ -1,15 +1,62 @@
-"""What an evaluation found, as JSON lines and as a report in JSON or Markdown."""
+"""What an evaluation found, and how its parts are called wherever they are shown."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from transformer.cli.markdown import code, escaped, table
-from transformer.inference.split import SplitScores
+from transformer.data.corpora.rows import Split
+from transformer.decoding.config import DecodingConfig
+from transformer.inference.split import PairSplit, SplitScores, TextSplit
 from transformer.metrics.breakdown import Extremes, LengthBreakdown, Sentence
 from transformer.metrics.significance import Estimate, PairedScore
 from transformer.metrics.spread import Spread
-from transformer.metrics.text import Score
+
+ALWAYS_SHOWN = ("size", "samples", "seed")  # of a search, also where they are what they are by default
+
+
+@dataclass(frozen=True)
+class EvaluationSet:
+    """What all systems were scored on.
+
+    Attributes:
+        split: which part of a corpus; None for files of the user's own.
+        data: the settings of the corpus, or the files.
+        counts: how much it is.
+    """
+
+    split: Split | None
+    data: Mapping[str, Any]
+    counts: Mapping[str, int]
+
+    @classmethod
+    def of(cls, texts: PairSplit | TextSplit, data: Mapping[str, Any]) -> "EvaluationSet":
+        """Count texts."""
+        if isinstance(texts, PairSplit):
+            num_references = 1 + len(texts.more_references)
+            return cls(texts.split, data, {"num_sentences": len(texts.sources), "num_references": num_references})
+        return cls(texts.split, data, {"num_texts": len(texts.texts), "num_characters": sum(map(len, texts.texts))})
+
+    @property
+    def name(self) -> str:
+        """Such as ``the test split``."""
+        return "files of your own" if self.split is None else f"the {self.split} split"
+
+    @property
+    def origin(self) -> str:
+        """Such as ``the test split of phrases`` or ``news.en, news.de``."""
+        if self.split is not None:
+            return f"the {self.split} split of {self.data['name']}"
+        return ", ".join(name for value in self.data.values() for name in _names(value))
+
+    @property
+    def size(self) -> str:
+        """Such as ``1,000 sentences, one reference each``."""
+        if "num_texts" in self.counts:
+            texts = self.counts["num_texts"]
+            return f"{texts:,} text{'s' * (texts > 1)}, {self.counts['num_characters']:,} characters"
+        references = self.counts["num_references"]
+        each = "one reference" if references == 1 else f"{references} references"
+        return f"{self.counts['num_sentences']:,} sentences, {each} each"
 
 
 @dataclass(frozen=True)
@@ -19,6 +66,7 @@ class SystemReport:
     Attributes:
         name: its folder or file.
         scored: scores and texts.
+        decoding: the search of a bundle that translates, or None.
         lengths, sentences: by source length, and the best and worst ones; None where not asked for, or of texts.
         paired: its scores against the baseline's; none without a baseline.
         against: the sentences that lost and won most against the baseline's, or None.
@@ -26,6 +74,7 @@ class SystemReport:
 
     name: str
     scored: SplitScores
+    decoding: DecodingConfig | None = None
     lengths: LengthBreakdown | None = None
     sentences: Extremes | None = None
     paired: list[PairedScore] = field(default_factory=list)
@@ -37,21 +86,22 @@ class EvaluationReport:
     """Everything that an evaluation found.
 
     Attributes:
+        test_set: what all were scored on.
         systems: the bundles.
         baseline: what they are compared with, or None.
         spreads: mean and deviation of the scores of several bundles of the same settings; none otherwise.
         command: what was typed.
+        machine: where it ran, in words.
+        versions: of the software.
     """
 
+    test_set: EvaluationSet
     systems: list[SystemReport]
     baseline: SystemReport | None
     spreads: list[Spread]
     command: str
-
-    @property
-    def split(self) -> str:
-        """What they were scored on."""
-        return self.systems[0].scored.split
+    machine: str
+    versions: Mapping[str, str]
 
     @property
     def everything(self) -> list[SystemReport]:
@@ -59,32 +109,20 @@ class EvaluationReport:
         return [*([] if self.baseline is None else [self.baseline]), *self.systems]
 
 
-def score_line(split: str, score: Score, system: str | None = None) -> dict[str, Any]:
-    """A score as a JSON object; it names its system where there are several."""
-    named = {} if system is None else {"bundle": system}
-    return {"split": split, **named, "name": score.name, "value": score.value, "how": score.signature}
+def search_in_words(decoding: DecodingConfig) -> str:
+    """Such as ``beam (size 5, length_penalty 0.6)``: the settings that are not what they are by default."""
+    changed = decoding.model_dump(mode="json", exclude_defaults=True)
+    shown = [
+        f"{name} {value}"
+        for name, value in decoding.to_plain().items()
+        if name != "name" and (name in changed or name in ALWAYS_SHOWN)
+    ]
+    return f"{decoding.name} ({', '.join(shown)})" if shown else decoding.name
 
 
-def spread_line(split: str, spread: Spread) -> dict[str, Any]:
-    """Mean and deviation of a score as a JSON object."""
-    name, mean, deviation, n, signature = spread
-    return {"split": split, "name": name, "mean": mean, "deviation": deviation, "n": n, "how": signature}
-
-
-def paired_line(split: str, system: str, baseline: str, paired: PairedScore) -> dict[str, Any]:
-    """A comparison as a JSON object."""
-    return {
-        "split": split,
-        "bundle": system,
-        "baseline": baseline,
-        "name": paired.name,
-        "difference": paired.difference,
-        "p_value": paired.p_value,
-        "verdict": paired.verdict,
-        "interval": interval(paired.system),
-        "baseline_interval": interval(paired.baseline),
-        "how": paired.signature,
-    }
+def versions_in_words(versions: Mapping[str, str]) -> str:
+    """Such as ``python 3.13.1, torch 2.13.0``."""
+    return ", ".join(f"{name} {number}" for name, number in versions.items())
 
 
 def interval(estimate: Estimate) -> list[float]:
@@ -92,94 +130,9 @@ def interval(estimate: Estimate) -> list[float]:
     return [estimate.mean - estimate.margin, estimate.mean + estimate.margin]
 
 
-def to_plain(report: EvaluationReport) -> dict[str, Any]:
-    """The report for a JSON file."""
-    baseline = report.baseline
-    return {
-        "command": report.command,
-        "split": report.split,
-        "baseline": None if baseline is None else baseline.name,
-        "systems": [
-            {
-                "bundle": system.name,
-                "scores": [score_line(report.split, score) for score in system.scored.scores],
-                "lengths": None if system.lengths is None else _plain_lengths(system.lengths),
-                "sentences": None if system.sentences is None else _plain_extremes(system.sentences),
-                "paired": [
-                    paired_line(report.split, system.name, "" if baseline is None else baseline.name, paired)
-                    for paired in system.paired
-                ],
-                "against_baseline": None if system.against is None else _plain_extremes(system.against),
-            }
-            for system in report.everything
-        ],
-        "spreads": [spread_line(report.split, spread) for spread in report.spreads],
-    }
-
-
-def to_markdown(report: EvaluationReport) -> str:
-    """The report for people."""
-    return "\n\n".join(_sections(report)) + "\n"
-
-
-def scores_table(scores: list[Score]) -> str:
-    """Scores with what it takes to compute them again."""
-    rows = [[score.name, f"{score.value:.4f}", code(score.signature)] for score in scores]
-    return table(["score", "value", "how"], rows, numbers=[1])
-
-
-def lengths_section(lengths: LengthBreakdown) -> str:
-    """The table of scores by source length."""
-    rows = [
-        [span(group.shortest, group.longest), f"{group.num_sentences:,}", f"{group.bleu:.2f}", f"{group.chrf:.2f}",
-         f"{group.length_ratio:.2f}"]
-        for group in lengths.groups
-    ]  # fmt: skip
-    headings = [f"{lengths.unit} of the source", "sentences", "BLEU", "chrF", "output length / reference length"]
-    return table(headings, rows, numbers=[1, 2, 3, 4])
-
-
 def span(shortest: int, longest: int) -> str:
     """Such as ``8 to 12``."""
     return str(shortest) if shortest == longest else f"{shortest} to {longest}"
-
-
-def _sections(report: EvaluationReport) -> Iterator[str]:
-    yield f"# Scores on the {report.split} split"
-    yield f"{code(report.command)}"
-    if report.spreads:
-        n = report.spreads[0].n
-        yield f"## Mean and standard deviation of {n} bundles"
-        yield "The deviation is that of a sample (n - 1)."
-        rows = [
-            [spread.name, f"{spread.mean:.4f}", f"{spread.deviation:.4f}", code(spread.signature)]
-            for spread in report.spreads
-        ]
-        yield table(["score", "mean", "deviation", "how"], rows, numbers=[1, 2])
-    for system in report.everything:
-        yield f"## {escaped(system.name)}" + (" (baseline)" if system is report.baseline else "")
-        yield scores_table(system.scored.scores)
-        if system.paired:
-            yield f"### Against {escaped(report.baseline.name if report.baseline else '')}"
-            yield paired_table(system.paired)
-        if system.lengths is not None:
-            yield "### By source length"
-            yield lengths_section(system.lengths)
-        for title, sentences in titled_sentences(system):
-            yield f"### {title}"
-            yield "\n\n".join(map(_sentence_item, sentences))
-
-
-def paired_table(paired: list[PairedScore]) -> str:
-    """The comparison with a baseline: scores with their 95% intervals, and how likely chance is."""
-    rows = [
-        [each.name, f"{each.baseline.value:.2f} ({each.baseline.mean:.2f} ± {each.baseline.margin:.2f})",
-         f"{each.system.value:.2f} ({each.system.mean:.2f} ± {each.system.margin:.2f})", f"{each.difference:+.2f}",
-         f"{each.p_value:.4f}", each.verdict, code(each.signature)]
-        for each in paired
-    ]  # fmt: skip
-    headings = ["score", "baseline (95% interval)", "this (95% interval)", "difference", "p", "this is", "how"]
-    return table(headings, rows, numbers=[1, 2, 3, 4])
 
 
 def titled_sentences(system: SystemReport) -> Iterator[tuple[str, list[Sentence]]]:
@@ -204,20 +157,9 @@ def sentence_texts(sentence: Sentence) -> list[tuple[str, str]]:
     """The texts of a sentence with their names."""
     texts = [("source", sentence.source), ("output", sentence.output)]
     texts += [] if sentence.baseline is None else [("baseline", sentence.baseline)]
-    return [*texts, ("reference", sentence.reference)]
+    texts.append(("reference", sentence.reference))
+    return texts + [(f"reference {number}", text) for number, text in enumerate(sentence.more_references, start=2)]
 
 
-def _sentence_item(sentence: Sentence) -> str:
-    texts = [f"  - {name}: {escaped(text) or '*(empty)*'}" for name, text in sentence_texts(sentence)]
-    return "\n".join([f"- {sentence_heading(sentence)}", *texts])
-
-
-def _plain_lengths(lengths: LengthBreakdown) -> dict[str, Any]:
-    return {"unit": lengths.unit, "groups": [group._asdict() for group in lengths.groups]}
-
-
-def _plain_extremes(extremes: Extremes) -> dict[str, Any]:
-    return {
-        name: [{key: value for key, value in sentence._asdict().items() if value is not None} for sentence in sentences]
-        for name, sentences in extremes._asdict().items()
-    }
+def _names(value: str | Sequence[str]) -> Sequence[str]:
+    return [value] if isinstance(value, str) else value

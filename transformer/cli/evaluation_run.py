@@ -1,6 +1,5 @@
 """The steps of an evaluation: check everything, score each bundle, compare, report."""
 
-import json
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -10,17 +9,14 @@ from rich.console import Console
 
 from transformer.cli.device import choose_device
 from transformer.cli.evaluate import EvaluateConfig
-from transformer.cli.evaluation_report import (
-    EvaluationReport,
-    SystemReport,
-    paired_line,
-    score_line,
-    spread_line,
-    to_markdown,
-    to_plain,
-)
+from transformer.cli.evaluation_json import paired_line, report_json, score_line, spread_line, to_json
+from transformer.cli.evaluation_markdown import to_markdown
+from transformer.cli.evaluation_report import EvaluationReport, EvaluationSet, SystemReport
 from transformer.cli.evaluation_tables import report_tables
-from transformer.inference.comparison import Candidate, first_difference, load_candidates, read_translations
+from transformer.cli.machine import machine_in_words, versions
+from transformer.decoding.config import DecodingConfig
+from transformer.inference.comparison import Candidate, first_difference, load_candidates
+from transformer.inference.own_files import PairFiles, TextFiles, read_translations
 from transformer.inference.split import PairSplit, SplitScores, TextSplit, score_on
 from transformer.metrics.breakdown import extremes, length_breakdown
 from transformer.metrics.significance import paired_bootstrap
@@ -45,13 +41,13 @@ def run_evaluation(config: EvaluateConfig, console: Console, command: str) -> No
         raise ValueError(
             f"`baseline` must be a bundle's folder or a file of translations, but {config.baseline} does not exist."
         )
-    _check_places([*outputs, *([] if config.report is None else [Path(config.report)])])
-    if with_file and Path(config.baseline or "").resolve() in {path.resolve() for path in outputs}:
-        raise ValueError(f"`output` and `baseline` must be different files, but both are {config.baseline}.")
+    written = [*outputs, *([] if config.report is None else [Path(config.report)])]
+    _check_places(written)
+    _check_inputs([*config.own_files, *([config.baseline] if with_file and config.baseline else [])], written)
     device = choose_device(config.accelerator)
     others = [] if config.baseline is None or with_file else [config.baseline]
-    candidates = load_candidates([*config.folders, *others], config.data, config.split)
-    own, texts = candidates[: len(config.folders)], candidates[0].texts
+    candidates = load_candidates([*config.bundle, *others], config.data, config.split, _own_files(config))
+    own, texts = candidates[: len(config.bundle)], candidates[0].texts
     _refuse_without_effect(config, texts)
     for candidate in candidates:
         longest = candidate.bundle.config.model.max_length
@@ -76,24 +72,32 @@ def run_evaluation(config: EvaluateConfig, console: Console, command: str) -> No
         else:
             scored = score(candidates[-1])
         _print_scores(scored, config.baseline)
-        baseline = _described(config, config.baseline, scored, texts, None)
+        search = None if with_file else _search(config, candidates[-1])
+        baseline = _described(config, config.baseline, search, scored, texts, None)
     systems = []
     for number, candidate in enumerate(own):
         scored = score(candidate)
         if outputs:
             outputs[number].write_text("".join(f"{line}\n" for line in scored.outputs), encoding="utf-8")
         _print_scores(scored, candidate.folder if several else None)
-        systems.append(_described(config, candidate.folder, scored, texts, baseline))
+        systems.append(_described(config, candidate.folder, _search(config, candidate), scored, texts, baseline))
         for paired in systems[-1].paired:
             _print(paired_line(scored.split, candidate.folder, config.baseline or "", paired))
-    report = EvaluationReport(systems, baseline, _spreads(own, systems, console), command)
+    report = EvaluationReport(
+        EvaluationSet.of(texts, _data(config, own[0])),
+        systems,
+        baseline,
+        _spreads(own, systems, console),
+        command,
+        machine_in_words(device, "float32"),
+        versions(),
+    )
     for each in report.spreads:
-        _print(spread_line(report.split, each))
+        _print(spread_line(texts.split, each))
     for part in report_tables(report):
         console.print(part)
     if config.report is not None:
-        is_json = config.report.endswith(".json")
-        text = json.dumps(to_plain(report), indent=1, ensure_ascii=False) + "\n" if is_json else to_markdown(report)
+        text = report_json(report) if config.report.endswith(".json") else to_markdown(report)
         Path(config.report).write_text(text, encoding="utf-8")
 
 
@@ -102,9 +106,36 @@ def _output_paths(config: EvaluateConfig) -> list[Path]:
     if config.output is None:
         return []
     path = Path(config.output)
-    if len(config.folders) == 1:
+    if len(config.bundle) == 1:
         return [path]
-    return [path.with_name(f"{path.stem}.{number}{path.suffix}") for number in range(1, len(config.folders) + 1)]
+    return [path.with_name(f"{path.stem}.{number}{path.suffix}") for number in range(1, len(config.bundle) + 1)]
+
+
+def _own_files(config: EvaluateConfig) -> PairFiles | TextFiles | None:
+    if config.source is not None:
+        assert config.reference is not None, "checked with the settings"
+        return PairFiles(Path(config.source), tuple(map(Path, config.reference)), config.tag)
+    return None if config.text is None else TextFiles(tuple(map(Path, config.text)))
+
+
+def _search(config: EvaluateConfig, candidate: Candidate) -> DecodingConfig:
+    return candidate.bundle.config.decoding if config.decoding is None else config.decoding
+
+
+def _data(config: EvaluateConfig, candidate: Candidate) -> dict[str, Any]:
+    """What was scored on, for the report."""
+    if config.source is not None:
+        tag = {} if config.tag is None else {"tag": config.tag}
+        return {"source": config.source, "reference": list(config.reference or ()), **tag}
+    if config.text is not None:
+        return {"text": list(config.text)}
+    return (config.data or candidate.bundle.config.data).to_plain()
+
+
+def _check_inputs(read: Sequence[str], written: Sequence[Path]) -> None:
+    for name in read:
+        if Path(name).resolve() in {path.resolve() for path in written}:
+            raise ValueError(f"`output` and `report` must not be written over what is read, but {name} is both.")
 
 
 def _check_places(paths: Sequence[Path]) -> None:
@@ -134,13 +165,15 @@ def _score(candidate: Candidate, **settings: Any) -> SplitScores:
 
 def _score_file(path: Path, texts: PairSplit, bleu_tokenize: BleuTokenize | None) -> SplitScores:
     lines = read_translations(path, len(texts.references))
-    scores = all_scores(lines, texts.references, bleu_tokenize or texts.bleu_tokenize)
-    return SplitScores(texts.split, scores, texts.sources, lines, texts.references)
+    more = texts.more_references
+    scores = all_scores(lines, texts.references, bleu_tokenize or texts.bleu_tokenize, more_references=more)
+    return SplitScores(texts.split, scores, texts.sources, lines, texts.references, more)
 
 
 def _described(
     config: EvaluateConfig,
     name: str,
+    decoding: DecodingConfig | None,
     scored: SplitScores,
     texts: PairSplit | TextSplit,
     baseline: SystemReport | None,
@@ -150,15 +183,17 @@ def _described(
         return SystemReport(name, scored)
     tokenize = config.bleu_tokenize or texts.bleu_tokenize
     lines = scored.sources, scored.outputs, scored.references
-    lengths = length_breakdown(*lines, borders=config.length_borders, bleu_tokenize=tokenize)
-    number = config.num_sentences
-    sentences = extremes(*lines, number=number) if number > 0 else None
+    more, number = scored.more_references, config.num_sentences
+    lengths = length_breakdown(*lines, more_references=more, borders=config.length_borders, bleu_tokenize=tokenize)
+    sentences = extremes(*lines, number=number, more_references=more) if number > 0 else None
     if baseline is None:
-        return SystemReport(name, scored, lengths, sentences)
+        return SystemReport(name, scored, decoding, lengths, sentences)
     others = baseline.scored.outputs
-    paired = paired_bootstrap(others, scored.outputs, scored.references, tokenize, num_resamples=config.num_resamples)
-    against = extremes(*lines, number=number, baseline=others) if number > 0 else None
-    return SystemReport(name, scored, lengths, sentences, paired, against)
+    paired = paired_bootstrap(
+        others, scored.outputs, scored.references, tokenize, more_references=more, num_resamples=config.num_resamples
+    )
+    against = extremes(*lines, number=number, more_references=more, baseline=others) if number > 0 else None
+    return SystemReport(name, scored, decoding, lengths, sentences, paired, against)
 
 
 def _spreads(own: Sequence[Candidate], systems: Sequence[SystemReport], console: Console) -> list[Spread]:
@@ -181,4 +216,4 @@ def _print_scores(scored: SplitScores, name: str | None) -> None:
 
 
 def _print(line: dict[str, Any]) -> None:
-    print(json.dumps(line), flush=True)
+    print(to_json(line), flush=True)

@@ -11,10 +11,12 @@ from transformer.cli.evaluation_report import (
     EvaluationReport,
     SystemReport,
     interval,
+    search_in_words,
     sentence_heading,
     sentence_texts,
     span,
     titled_sentences,
+    versions_in_words,
 )
 from transformer.metrics.breakdown import LengthBreakdown, Sentence
 from transformer.metrics.significance import PairedScore
@@ -23,10 +25,9 @@ from transformer.training.callbacks import visible
 
 
 def report_tables(report: EvaluationReport) -> Iterator[RenderableType]:
-    """Scores side by side if there are several; of each bundle, how it compares, lengths and sentences."""
+    """Scores of all systems; of each, how it compares, lengths and sentences; what it was done with."""
     several = len(report.everything) > 1
-    if several:
-        yield from _scores(report)
+    yield from _scores(report)
     if report.spreads:
         yield from _spreads(report.spreads)
     for system in report.everything:
@@ -34,6 +35,7 @@ def report_tables(report: EvaluationReport) -> Iterator[RenderableType]:
         if several and parts:
             yield Text(f"\n{system.name}{' (baseline)' if system is report.baseline else ''}", style="bold")
         yield from parts
+    yield Text(f"\n{report.machine}; {versions_in_words(report.versions)}", style="dim")
 
 
 def length_table(lengths: LengthBreakdown) -> Iterator[RenderableType]:
@@ -72,10 +74,11 @@ def _system_tables(system: SystemReport) -> Iterator[RenderableType]:
 
 def _scores(report: EvaluationReport) -> Iterator[RenderableType]:
     """One row for each system, by number: names are paths, too long for a column."""
-    yield _title(f"scores on the {report.split} split")
+    yield _title(f"scores on {report.test_set.origin}: {report.test_set.size}")
     numbers = [*([] if report.baseline is None else ["baseline"]), *(str(n + 1) for n in range(len(report.systems)))]
     for number, system in zip(numbers, report.everything, strict=True):
-        yield Padding(Text(f"{number}  {system.name}"), (0, 0, 0, 2), expand=False)
+        search = "" if system.decoding is None else f", {search_in_words(system.decoding)}"
+        yield Padding(Text(f"{number}  {system.name}{search}"), (0, 0, 0, 2), expand=False)
     names = [score.name for score in report.systems[0].scored.scores]
     table = _table("", *names)
     for number, system in zip(numbers, report.everything, strict=True):
@@ -113,7 +116,7 @@ def _title(text: str) -> RenderableType:
 
 def _table(first: str, *numbers: str) -> Table:
     """A table of names and columns of numbers."""
-    table = Table(box=None, padding=(0, 1, 0, 2))
+    table = Table(box=None, padding=(0, 0, 0, 2))
     table.add_column(first, no_wrap=True)
     for heading in numbers:
         table.add_column(heading, justify="right", no_wrap=True)

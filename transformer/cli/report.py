@@ -33,7 +33,7 @@ def finish(result: RunResult, config: TrainConfig, bundle_folder: Path, run_fold
         run_folder: the run's folder as the user knows it.
         console: where to show it.
     """
-    scored = score_split(result.bundle, config.data, "test", device=result.device)
+    scored = score_split(result.bundle, config.data, None, device=result.device)
     lengths = None
     if not isinstance(config.data, TextCorpusConfig):
         lines = scored.sources, scored.outputs, scored.references

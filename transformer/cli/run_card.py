@@ -10,9 +10,11 @@ from hydra.types import RunMode
 from omegaconf import OmegaConf
 
 from transformer.cli.entry import FLAGS_WITH_VALUE, SWEEP
-from transformer.cli.evaluation_report import lengths_section, scores_table
+from transformer.cli.evaluation_markdown import lengths_section, scores_table
+from transformer.cli.evaluation_report import search_in_words
 from transformer.cli.machine import in_words, machine_in_words, versions
 from transformer.cli.markdown import code, code_block, escaped, table
+from transformer.data.config import DataConfig
 from transformer.data.corpora.document_config import TextCorpusConfig
 from transformer.data.preparation.report import PreparationReport
 from transformer.inference.split import SplitScores
@@ -47,7 +49,7 @@ def started_with(arguments: Sequence[str] | None = None) -> str | None:
         arguments: the command line without the program; default: that of this process.
     """
     arguments = sys.argv[1:] if arguments is None else arguments
-    if any(argument.startswith("resume=") for argument in arguments):
+    if any(argument.lstrip("+").startswith("resume=") for argument in arguments):
         return None
     if HydraConfig.initialized() and HydraConfig.get().mode == RunMode.MULTIRUN:
         flags = []
@@ -80,6 +82,15 @@ def run_card(
     return "\n\n".join(parts) + "\n"
 
 
+def card_title(data: DataConfig) -> str:
+    """What a bundle is for, such as ``Translation from en to de``, and the kind of data that it comes from."""
+    if isinstance(data, TextCorpusConfig):
+        purpose = "Language model"
+    else:
+        purpose = f"Translation from {escaped(data.source_language)} to {escaped(data.target_language)}"
+    return f"{purpose}, trained on {escaped(data.name)}"
+
+
 def _model(result: RunResult, config: TrainConfig, scored: SplitScores, lengths: LengthBreakdown | None) -> list[str]:
     if isinstance(config.data, TextCorpusConfig):
         use = "echo 'a beginning' | transformer-generate FOLDER"
@@ -89,7 +100,7 @@ def _model(result: RunResult, config: TrainConfig, scored: SplitScores, lengths:
         languages = f"{config.data.source_language} to {config.data.target_language}"
         kind = f"An encoder-decoder Transformer that translates {languages}."
     parts = [
-        f"# {config.model.name.replace('_', '-')} trained on {config.data.name}",
+        f"# {card_title(config.data)}",
         f"{kind} {count_parameters(result.bundle.model):,} parameters.",
         code_block(use),
         f"## Scores on the {scored.split} split",
@@ -98,7 +109,13 @@ def _model(result: RunResult, config: TrainConfig, scored: SplitScores, lengths:
         f" ({result.best_value:.4f}); seed {config.seed}.",
     ]
     if scored.outputs:
-        parts[-1] = f"{len(scored.outputs):,} sentences, one reference each. {parts[-1]}"
+        search = escaped(search_in_words(config.decoding))
+        parts[-1] = f"{len(scored.outputs):,} sentences, one reference each. Search: {search}. {parts[-1]}"
+    if scored.split == "validation":
+        parts.append(
+            "The data have no test split. These texts have also decided which weights are kept, so expect a little "
+            "less on new ones."
+        )
     if lengths is not None:
         parts += ["### By source length", lengths_section(lengths)]
     return [*parts, "Compute them again with:", code_block("transformer-evaluate bundle=FOLDER")]

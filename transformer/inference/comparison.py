@@ -1,7 +1,6 @@
 """Several bundles on one test set: everything that can be wrong is said before the first one is scored."""
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -9,6 +8,7 @@ import torch
 from transformer.bundle import Bundle, load_bundle
 from transformer.data.config import DataConfig
 from transformer.data.corpora.rows import Split
+from transformer.inference.own_files import PairFiles, TextFiles, read_files
 from transformer.inference.split import PairSplit, TextSplit, read_split
 from transformer.inference.translator import Translator
 
@@ -21,13 +21,19 @@ class Candidate(NamedTuple):
     texts: PairSplit | TextSplit
 
 
-def load_candidates(folders: Sequence[str], data: DataConfig | None, split: Split) -> list[Candidate]:
+def load_candidates(
+    folders: Sequence[str],
+    data: DataConfig | None,
+    split: Split | None,
+    files: PairFiles | TextFiles | None = None,
+) -> list[Candidate]:
     """Load bundles that are to be scored on the same texts.
 
     Args:
         folders: of the bundles.
         data: the corpus; default: what each was trained with, where the split must hold the same texts.
-        split: which part of it.
+        split: which part of it, as for :func:`~transformer.inference.split.read_split`.
+        files: what to score on instead of a corpus.
 
     Raises:
         ValueError: a folder is no bundle, two hold the same model, some translate and others do not, their texts
@@ -49,7 +55,9 @@ def load_candidates(folders: Sequence[str], data: DataConfig | None, split: Spli
     for folder, bundle in bundles.items():
         own, marks = bundle.config.data if data is None else data, bundle.config.mark_documents
         texts = next((known for corpus, marked, known in read if (corpus, marked) == (own, marks)), None)
-        if texts is None:
+        if files is not None:
+            texts = read_files(bundle.config, files)
+        elif texts is None:
             texts = read_split(bundle.config, own, split)
             read.append((own, marks, texts))
         candidate = Candidate(folder, bundle, texts)
@@ -64,25 +72,20 @@ def load_candidates(folders: Sequence[str], data: DataConfig | None, split: Spli
 def check_same_texts(one: Candidate, other: Candidate) -> None:
     """Raises ValueError if two bundles would be scored on different texts, or their BLEU would not be the same."""
     first, second = one.texts, other.texts
-    where = f"the bundles must be scored on the same texts, but the {first.split} split of {one.folder}"
+    where = f"the bundles must be scored on the same texts, but {_texts_of(one)}"
     hint = "Choose one corpus for all with data=..."
     if isinstance(first, TextSplit):
         assert isinstance(second, TextSplit), "they are of one kind"
         if "".join(first.texts) != "".join(second.texts):
-            raise ValueError(f"{where} differs from the {second.split} split of {other.folder}. {hint}")
+            raise ValueError(f"{where} differs from {_texts_of(other)}. {hint}")
         return
     assert isinstance(second, PairSplit), "they are of one kind"
     pairs = [list(zip(each.sources, each.references, strict=True)) for each in (first, second)]
     if len(pairs[0]) != len(pairs[1]):
-        raise ValueError(
-            f"{where} has {len(pairs[0])} sentences and the {second.split} split of {other.folder} has "
-            f"{len(pairs[1])}. {hint}"
-        )
+        raise ValueError(f"{where} has {len(pairs[0])} sentences and {_texts_of(other)} has {len(pairs[1])}. {hint}")
     line = next((line for line, (a, b) in enumerate(zip(*pairs, strict=True), start=1) if a != b), None)
     if line is not None:
-        raise ValueError(
-            f"{where} differs from the {second.split} split of {other.folder}, first in sentence {line}. {hint}"
-        )
+        raise ValueError(f"{where} differs from {_texts_of(other)}, first in sentence {line}. {hint}")
     if first.bleu_tokenize != second.bleu_tokenize:
         raise ValueError(
             f"the data of {one.folder} and {other.folder} name different tokenizers for BLEU, {first.bleu_tokenize} "
@@ -115,23 +118,9 @@ def first_difference(one: Bundle, other: Bundle) -> str | None:
     return None
 
 
-def read_translations(path: Path, num_sentences: int) -> list[str]:
-    """Another system's translations, one a line.
-
-    Raises:
-        ValueError: the file is not UTF-8, or has another number of lines than there are sentences.
-    """
-    try:
-        text = path.read_text(encoding="utf-8")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} must be text in UTF-8, but is not: {error}") from error
-    lines = text.removesuffix("\n").split("\n") if text else []
-    if len(lines) != num_sentences:
-        raise ValueError(
-            f"{path} must have one translation a line for each of the {num_sentences} sentences, but has "
-            f"{len(lines)} lines."
-        )
-    return lines
+def _texts_of(candidate: Candidate) -> str:
+    split = candidate.texts.split
+    return f"what {candidate.folder} reads" if split is None else f"the {split} split of {candidate.folder}"
 
 
 def _kind(bundle: Bundle) -> str:

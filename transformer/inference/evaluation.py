@@ -1,6 +1,7 @@
 """Score a bundle on texts it has not seen."""
 
 import itertools
+import logging
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -18,8 +19,10 @@ from transformer.inference.mode import evaluation_mode
 from transformer.inference.strided import strided_batches
 from transformer.inference.translator import Translator
 from transformer.metrics.running import bits_per_byte, bits_per_character, perplexity
-from transformer.metrics.text import BleuTokenize, Score, all_scores, check_pairs
+from transformer.metrics.text import BleuTokenize, Score, all_scores, check_references
 from transformer.nn.loss import cross_entropy
+
+log = logging.getLogger(__name__)
 
 
 class Evaluation(NamedTuple):
@@ -37,30 +40,35 @@ def evaluate_translation(
     decoding: DecodingConfig | None = None,
     *,
     tags: Sequence[str | None] | None = None,
+    more_references: Sequence[Sequence[str]] = (),
     bleu_tokenize: BleuTokenize = "13a",
     max_tokens_per_batch: int = 2048,
 ) -> Evaluation:
     """Translate and score; also the loss and perplexity of the references, which an ensemble predicts together.
 
-    References longer than the model's maximum length are cut for the loss, never for the scores.
+    References longer than the model's maximum length are cut for the loss, with a warning, never for the scores. The
+    loss is that of the first reference.
 
     Args:
         translator: the model.
         sources, references: texts, line by line.
         decoding: the search; default: the bundle's.
         tags: of each source, for a model of several directions; see :meth:`Translator.encode`.
+        more_references: further references of all sources, line by line.
         bleu_tokenize: sacreBLEU's tokenizer.
         max_tokens_per_batch: a matter of speed and memory only.
 
     Raises:
         ValueError: if there are not as many references as sources, or none, or a tag is not one of training.
     """
-    check_pairs(sources, references)  # there will be one output for each source
+    check_references(sources, [references, *more_references])  # there will be one output for each source
     outputs = translator.translate(sources, decoding, tags=tags, max_tokens_per_batch=max_tokens_per_batch)
     models = translator.models
     room = min(model.config.max_length for model in models) - 1
     source_ids = [ids[:room] for ids in translator.encode(sources, tags)]
-    target_ids = [ids[:room] for ids in translator.bundle.target_tokenizer.encode_batch(list(references))]
+    whole_ids = translator.bundle.target_tokenizer.encode_batch(list(references))
+    _warn_of_cuts(whole_ids, room)
+    target_ids = [ids[:room] for ids in whole_ids]
     lengths = [max(len(source), len(target)) + 1 for source, target in zip(source_ids, target_ids, strict=True)]
     total, count = 0.0, 0
     with evaluation_mode(*models):
@@ -70,9 +78,10 @@ def evaluate_translation(
             )
             total, count = total - float(values_N.sum()), count + len(values_N)
     loss = total / count
-    scores = all_scores(outputs, references, bleu_tokenize)
+    scores = all_scores(outputs, references, bleu_tokenize, more_references=more_references)
+    which = f", first of {1 + len(more_references)} references" if more_references else ""
     scores += [
-        Score("loss", loss, "nats per target token, no smoothing"),
+        Score("loss", loss, f"nats per target token, no smoothing{which}"),
         Score("perplexity", perplexity(loss), "exp(loss)"),
     ]
     return Evaluation(scores, outputs)
@@ -128,6 +137,17 @@ def evaluate_language_model(
         Score("bits_per_byte", bits_per_byte(total, documents.num_bytes), f"UTF-8 bytes, {how}"),
         Score("bits_per_character", bits_per_character(total, sum(map(len, texts))), f"Unicode characters, {how}"),
     ]
+
+
+def _warn_of_cuts(references: Sequence[Sequence[int]], room: int) -> None:
+    """Tell of references that the model cannot predict to their end."""
+    lines = [line for line, ids in enumerate(references, start=1) if len(ids) > room]
+    if lines:
+        log.warning(
+            "%d of %d references have more than the model's %d tokens and are cut for the loss (not for the other "
+            "scores), the first in line %d.",
+            len(lines), len(references), room, lines[0],
+        )  # fmt: skip
 
 
 def _on(device: torch.device, batch: TextBatch) -> TextBatch:

@@ -9,6 +9,7 @@ from torch import nn
 
 from transformer.models.decoder_only import DecoderOnly
 from transformer.models.encoder_decoder import EncoderDecoder
+from transformer.nn.bfloat16 import computes_bf16
 from transformer.nn.int8_linear import FloatOutput, Int8Linear, input_levels
 from transformer.nn.norm import HeadNorm
 
@@ -62,19 +63,6 @@ def set_precision(
             return _in_int8(model, levels, min_weights).to(device).eval()
         case _:
             assert_never(precision)
-
-
-def computes_bf16(device: torch.device) -> bool:
-    """Whether the device multiplies matrices in bf16 natively; where it does not, bf16 is slower than float32."""
-    match device.type:
-        case "cuda":
-            return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-        case "cpu":
-            # x86: the AVX-512 or AMX instructions; Arm: the bf16 extension.
-            capabilities = torch.cpu.get_capabilities()
-            return any(capabilities.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))
-        case _:
-            return False
 
 
 def model_bytes(model: nn.Module) -> int:

@@ -1,5 +1,6 @@
 """Score a bundle on a split of a corpus."""
 
+import logging
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -16,67 +17,88 @@ from transformer.inference.translator import Translator
 from transformer.metrics.text import BleuTokenize, Score
 from transformer.models.config import EncoderDecoderConfig
 
+log = logging.getLogger(__name__)
+
 
 class PairSplit(NamedTuple):
     """The pairs of a split, line by line.
 
     Attributes:
-        split: which part of the corpus it is.
+        split: which part of the corpus it is; None for files of the user's own.
         sources, references: texts.
         tags: of each source.
         bleu_tokenize: sacreBLEU's tokenizer for these texts.
+        more_references: further references of all sources, if there are any.
     """
 
-    split: Split
+    split: Split | None
     sources: list[str]
     references: list[str]
     tags: list[str | None]
     bleu_tokenize: BleuTokenize
+    more_references: Sequence[Sequence[str]] = ()
 
 
 class TextSplit(NamedTuple):
-    """The texts of a split; ``split`` says which part of the corpus it is."""
+    """Texts; ``split`` says which part of the corpus they are, None for files of the user's own."""
 
-    split: Split
+    split: Split | None
     texts: list[str]
 
 
 class SplitScores(NamedTuple):
     """Scores of one split; for translation also its texts, line by line."""
 
-    split: Split
+    split: Split | None
     scores: list[Score]
     sources: Sequence[str]
     outputs: Sequence[str]
     references: Sequence[str]
+    more_references: Sequence[Sequence[str]] = ()
 
 
-def read_split(config: BundleConfig, data: DataConfig, split: Split) -> PairSplit | TextSplit:
-    """Read what a bundle is to be scored on; the validation split stands in for a missing test split.
+def read_split(config: BundleConfig, data: DataConfig, split: Split | None) -> PairSplit | TextSplit:
+    """Read what a bundle is to be scored on.
+
+    Args:
+        config: the bundle's.
+        data: the corpus.
+        split: which part of it; None is the test split or, with a warning, the validation split where there is none.
 
     Raises:
-        ValueError: if the corpus does not fit the model, or cannot be read.
+        ValueError: if the corpus does not fit the model, has no such split, or cannot be read.
     """
     translates = isinstance(config.model, EncoderDecoderConfig)
+    wanted: Split = "test" if split is None else split
     if isinstance(data, TextCorpusConfig):
         if translates:
             raise ValueError(f"this bundle translates and needs sentence pairs, but `data.name` is {data.name}.")
         marks = config.mark_documents  # then the pieces of running text must not get any
-        texts = read_documents(data, split, whole_files=marks)
+        texts = read_documents(data, wanted, whole_files=marks)
         if texts is None:
-            split, texts = "validation", read_documents(data, "validation", whole_files=marks)
+            wanted = _stand_in(split)
+            texts = read_documents(data, wanted, whole_files=marks)
         if texts is None:
             raise ValueError("`data` has no test split and no validation split to score.")
-        return TextSplit(split, texts)
+        return TextSplit(wanted, texts)
     if not translates:
         raise ValueError(f"this bundle is a language model and needs texts, but `data.name` is {data.name}.")
-    pairs = read_pairs(data, split)
+    pairs = read_pairs(data, wanted)
     if pairs is None:
-        split, pairs = "validation", read_pairs(data, "validation")
+        wanted = _stand_in(split)
+        pairs = read_pairs(data, wanted)
     if pairs is None:
         raise ValueError("`data` has no test split and no validation split to score.")
     sources, references = [source for source, _ in pairs.rows], [target for _, target in pairs.rows]
-    return PairSplit(split, sources, references, list(pairs.tags), data.bleu_tokenize)
+    return PairSplit(wanted, sources, references, list(pairs.tags), data.bleu_tokenize)
+
+
+def _stand_in(split: Split | None) -> Split:
+    """The split that is scored instead of a missing test split, which is told; refused if one was asked for."""
+    if split is not None:
+        raise ValueError(f"`data` has no {split} split to score.")
+    log.warning("`data` has no test split: its validation split is scored, by which a run chooses its weights.")
+    return "validation"
 
 
 def score_on(
@@ -89,11 +111,11 @@ def score_on(
     max_tokens_per_batch: int = 2048,
     device: str = "cpu",
 ) -> SplitScores:
-    """Score a bundle on what :func:`read_split` has read for it.
+    """Score a bundle on what has been read for it.
 
     Args:
         bundle: the model.
-        texts: pairs for an encoder-decoder, texts for a language model.
+        texts: pairs for an encoder-decoder, texts for a language model, from a corpus or from files.
         decoding: translation: the search; default: the bundle's.
         bleu_tokenize: sacreBLEU's tokenizer; default: that of the data.
         stride: language models: see :func:`evaluate_language_model`.
@@ -118,16 +140,19 @@ def score_on(
         texts.references,
         decoding,
         tags=texts.tags,
+        more_references=texts.more_references,
         bleu_tokenize=texts.bleu_tokenize if bleu_tokenize is None else bleu_tokenize,
         max_tokens_per_batch=max_tokens_per_batch,
     )
-    return SplitScores(texts.split, evaluation.scores, texts.sources, evaluation.outputs, texts.references)
+    return SplitScores(
+        texts.split, evaluation.scores, texts.sources, evaluation.outputs, texts.references, texts.more_references
+    )
 
 
 def score_split(
     bundle: Bundle,
     data: DataConfig,
-    split: Split,
+    split: Split | None,
     decoding: DecodingConfig | None = None,
     *,
     bleu_tokenize: BleuTokenize | None = None,
@@ -140,7 +165,7 @@ def score_split(
     Args:
         bundle: the model.
         data: the corpus; pairs for an encoder-decoder, texts for a language model.
-        split: which part of it; the validation split stands in for a missing test split.
+        split: which part of it, as for :func:`read_split`.
         decoding, bleu_tokenize, stride, max_tokens_per_batch, device: as for :func:`score_on`.
 
     Raises:

@@ -6,7 +6,7 @@ from typing import Literal, NamedTuple
 
 from sacrebleu.metrics.bleu import BLEU
 
-from transformer.metrics.text import BleuTokenize, check_pairs, chrf, sentence_chrf
+from transformer.metrics.text import BleuTokenize, check_pairs, check_references, chrf, sentence_chrf
 
 NUM_GROUPS = 5
 
@@ -20,7 +20,8 @@ class LengthGroup(NamedTuple):
         shortest, longest: both included.
         num_sentences: how many there are.
         bleu, chrf: corpus scores of them alone.
-        length_ratio: words of the outputs, as BLEU counts them, for each of the references; below 1 they are short.
+        length_ratio: words of the outputs, as BLEU counts them, for each of the references (of several, those whose
+            length is nearest); below 1 the outputs are short.
     """
 
     shortest: int
@@ -47,6 +48,7 @@ class Sentence(NamedTuple):
         source, output, reference: texts.
         baseline: another system's output, or None.
         difference: how much better the output is than that, in sentence chrF, or None.
+        more_references: further references, if there are any.
     """
 
     line: int
@@ -56,6 +58,7 @@ class Sentence(NamedTuple):
     reference: str
     baseline: str | None = None
     difference: float | None = None
+    more_references: tuple[str, ...] = ()
 
 
 class Extremes(NamedTuple):
@@ -70,6 +73,7 @@ def length_breakdown(
     outputs: Sequence[str],
     references: Sequence[str],
     *,
+    more_references: Sequence[Sequence[str]] = (),
     borders: Sequence[int] | None = None,
     bleu_tokenize: BleuTokenize = "13a",
 ) -> LengthBreakdown:
@@ -79,6 +83,7 @@ def length_breakdown(
 
     Args:
         sources, outputs, references: texts, line by line.
+        more_references: further references of all sentences, line by line.
         borders: the greatest length of each group but the last; default: five groups of about as many sentences.
         bleu_tokenize: sacreBLEU's tokenizer.
 
@@ -86,7 +91,7 @@ def length_breakdown(
         ValueError: there are not as many of each, or none.
     """
     check_pairs(sources, references)
-    check_pairs(outputs, references)
+    check_references(outputs, [references, *more_references])
     unit: LengthUnit = (
         "words" if 2 * sum(len(source.split()) > 1 for source in sources) >= len(sources) else "characters"
     )
@@ -97,8 +102,9 @@ def length_breakdown(
         members[bisect.bisect_left(limits, length)].append(number)
     groups = []
     for numbers in filter(None, members):
-        own_outputs, own_references = [outputs[n] for n in numbers], [references[n] for n in numbers]
-        score = BLEU(tokenize=bleu_tokenize, force=True).corpus_score(own_outputs, [own_references])
+        own_outputs = [outputs[n] for n in numbers]
+        own_references, *own_more = ([each[n] for n in numbers] for each in (references, *more_references))
+        score = BLEU(tokenize=bleu_tokenize, force=True).corpus_score(own_outputs, [own_references, *own_more])
         own_lengths = [lengths[n] for n in numbers]
         groups.append(
             LengthGroup(
@@ -106,7 +112,7 @@ def length_breakdown(
                 max(own_lengths),
                 len(numbers),
                 score.score,
-                chrf(own_outputs, own_references).value,
+                chrf(own_outputs, own_references, more_references=own_more).value,
                 score.sys_len / max(score.ref_len, 1),
             )
         )
@@ -127,6 +133,7 @@ def extremes(
     references: Sequence[str],
     *,
     number: int,
+    more_references: Sequence[Sequence[str]] = (),
     baseline: Sequence[str] | None = None,
 ) -> Extremes:
     """The worst and the best sentences by sentence chrF, worst and best first; equal ones in their order.
@@ -136,25 +143,29 @@ def extremes(
     Args:
         sources, outputs, references: texts, line by line.
         number: of sentences of either kind, at most.
+        more_references: further references of all sentences, line by line.
         baseline: another system's outputs.
 
     Raises:
         ValueError: there are not as many of each, or none.
     """
     check_pairs(sources, references)
-    scores = sentence_chrf(outputs, references)
-    if baseline is None:
-        order = sorted(range(len(scores)), key=lambda line: scores[line])
-        sentences = [Sentence(line + 1, scores[line], sources[line], outputs[line], references[line]) for line in order]
-        worst = sentences[: min(number, (len(order) + 1) // 2)]
-        rest = sorted(sentences[len(worst) :], key=lambda sentence: -sentence.chrf)
-        return Extremes(worst, rest[:number])
-    others = sentence_chrf(baseline, references)
-    compared = [
-        Sentence(line + 1, score, source, output, reference, other, score - other_score)
-        for line, (score, source, output, reference, other, other_score) in enumerate(
-            zip(scores, sources, outputs, references, baseline, others, strict=True)
+    scores = sentence_chrf(outputs, references, more_references=more_references)
+    sentences = [
+        Sentence(line, score, source, output, reference, more_references=tuple(more))
+        for line, (score, source, output, reference, *more) in enumerate(
+            zip(scores, sources, outputs, references, *more_references, strict=True), start=1
         )
+    ]
+    if baseline is None:
+        order = sorted(sentences, key=lambda sentence: sentence.chrf)
+        worst = order[: min(number, (len(order) + 1) // 2)]
+        rest = sorted(order[len(worst) :], key=lambda sentence: -sentence.chrf)
+        return Extremes(worst, rest[:number])
+    others = sentence_chrf(baseline, references, more_references=more_references)
+    compared = [
+        sentence._replace(baseline=other, difference=sentence.chrf - other_score)
+        for sentence, other, other_score in zip(sentences, baseline, others, strict=True)
     ]
     lost = sorted((each for each in compared if _difference(each) < 0), key=_difference)
     won = sorted((each for each in compared if _difference(each) > 0), key=lambda each: -_difference(each))

@@ -7,10 +7,9 @@ from typing import Literal, NamedTuple
 from sacrebleu.metrics.base import Metric
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
-from sacrebleu.metrics.ter import TER
 from sacrebleu.significance import PairedTest, Result
 
-from transformer.metrics.text import BleuTokenize, check_pairs
+from transformer.metrics.text import BleuTokenize, check_pairs, check_references, ter_metric
 
 CHANCE = 0.05
 """Below it a difference is called significant."""
@@ -61,6 +60,7 @@ def paired_bootstrap(
     references: Sequence[str],
     bleu_tokenize: BleuTokenize = "13a",
     *,
+    more_references: Sequence[Sequence[str]] = (),
     num_resamples: int = 1000,
 ) -> list[PairedScore]:
     """Paired bootstrap resampling (Koehn 2004) of BLEU, chrF and TER, by sacreBLEU and with its fixed seed.
@@ -70,15 +70,18 @@ def paired_bootstrap(
 
     Args:
         baseline, system, references: texts, line by line.
-        bleu_tokenize: sacreBLEU's tokenizer.
+        bleu_tokenize: sacreBLEU's tokenizer, which also decides how TER cuts.
+        more_references: further references of all sentences, line by line.
         num_resamples: test sets that are drawn, with replacement, from the sentences.
 
     Raises:
         ValueError: there are not as many of each, or none.
     """
     check_pairs(baseline, references)
-    check_pairs(system, references)
-    metrics: dict[str, Metric] = {"bleu": BLEU(tokenize=bleu_tokenize, force=True), "chrf": CHRF(), "ter": TER()}
+    check_references(system, [references, *more_references])
+    metrics: dict[str, Metric] = {
+        "bleu": BLEU(tokenize=bleu_tokenize, force=True), "chrf": CHRF(), "ter": ter_metric(bleu_tokenize)
+    }  # fmt: skip
     # It would tell every step; its warnings are ours to give.
     logger = logging.getLogger("sacrebleu")
     level = logger.level
@@ -87,7 +90,7 @@ def paired_bootstrap(
         signatures, results = PairedTest(
             [("baseline", list(baseline)), ("system", list(system))],
             metrics,
-            [list(references)],
+            [list(each) for each in (references, *more_references)],
             test_type="bs",
             n_samples=num_resamples,
         )()

@@ -1,6 +1,5 @@
 """The mean of several checkpoints' weights (Vaswani et al. 2017, section 6.1: the last 5)."""
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -9,7 +8,6 @@ from torch import Tensor, nn
 
 from transformer.metrics.names import Direction
 from transformer.training.checkpoints import LAST, load_checkpoint
-from transformer.training.setup import LATEST
 
 MODEL = "model."  # before the names of a model's weights in a checkpoint
 
@@ -63,6 +61,8 @@ class WeightMean:
 def latest_checkpoints(folder: Path, count: int) -> list[Path]:
     """The checkpoints of the last validations of a run, in order.
 
+    They are those that the run's ``last.ckpt`` names: the folder may hold others of an earlier run.
+
     Args:
         folder: the run's checkpoints.
         count: how many.
@@ -70,7 +70,8 @@ def latest_checkpoints(folder: Path, count: int) -> list[Path]:
     Raises:
         ValueError: there are fewer.
     """
-    found = sorted((path for path in folder.glob(f"{LATEST}*.ckpt")), key=_step)
+    kept = _kept(folder, "step")
+    found = sorted(kept, key=kept.__getitem__)
     if len(found) < count:
         raise ValueError(
             f"{folder} must have {count} checkpoints of the latest validations, but has {len(found)}; a run keeps as "
@@ -91,10 +92,8 @@ def best_checkpoints(folder: Path, count: int, monitor: str, direction: Directio
     Raises:
         ValueError: there are fewer.
     """
-    callbacks = load_checkpoint(folder / LAST)["callbacks"].values()
-    kept = [state["best_k_models"] for state in callbacks if state.get("monitor") == monitor]
-    scores = {folder / Path(path).name: float(score) for state in kept[:1] for path, score in state.items()}
-    found = sorted(filter(Path.is_file, scores), key=lambda path: scores[path], reverse=direction == "max")
+    kept = _kept(folder, monitor)
+    found = sorted(kept, key=kept.__getitem__, reverse=direction == "max")
     if len(found) < count:
         raise ValueError(
             f"{folder} must have {count} best checkpoints, but has {len(found)}; a run keeps as many as "
@@ -122,6 +121,9 @@ def average_checkpoints(model: nn.Module, paths: list[Path]) -> list[int]:
     return steps
 
 
-def _step(path: Path) -> int:
-    found = re.search(r"step=(\d+)", path.name)
-    return int(found[1]) if found else -1
+def _kept(folder: Path, monitor: str) -> dict[Path, float]:
+    """The checkpoints that a run has kept by a metric, or by the step, with its values, and that are still there."""
+    callbacks = load_checkpoint(folder / LAST)["callbacks"].values()
+    kept = [state["best_k_models"] for state in callbacks if state.get("monitor") == monitor]
+    values = {folder / Path(path).name: float(value) for state in kept[:1] for path, value in state.items()}
+    return {path: value for path, value in values.items() if path.is_file()}

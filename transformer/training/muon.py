@@ -8,10 +8,10 @@ from torch import Tensor
 from torch.optim import AdamW, Optimizer
 
 # One step of the iteration is X <- a X + (b A + c A^2) X with A = X X^T: each singular value s becomes
-# a s + b s^3 + c s^5. This chain of four brings those of 0.002 to 1 to between 0.66 and 1.34. It is found greedily, each
-# step the best for the interval that the one before leaves (the Polar Express of Amsel et al. 2025), widened by 1% so
-# that what rounding, of bfloat16 above all, leaves above it does not grow. Together with the norm below it is about as
-# steep at 0 as the five equal steps of Jordan et al. 2024.
+# a s + b s^3 + c s^5. This chain of four brings those of 0.002 to 1 to between 0.66 and 1.34. It is found greedily,
+# each step the best for the interval that the one before leaves (the Polar Express of Amsel et al. 2025), widened by 1%
+# so that what rounding, of bfloat16 above all, leaves above it does not grow. Together with the norm below it is about
+# as steep at 0 as the five equal steps of Jordan et al. 2024.
 COEFFICIENTS = (
     (8.34335, -24.20277, 17.59497),
     (4.07232, -2.97011, 0.54715),

@@ -13,6 +13,7 @@ from lightning.pytorch import Callback, Trainer
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger, Logger, TensorBoardLogger, WandbLogger
 
+from transformer.nn.bfloat16 import computes_bf16
 from transformer.training.callbacks import Patience
 from transformer.training.checkpoints import AtomicCheckpointIO
 from transformer.training.config import TrainConfig
@@ -97,11 +98,9 @@ def choose_precision(settings: TrainerConfig) -> str:
     if settings.precision != "auto":
         return settings.precision
     if settings.accelerator != "cpu" and torch.cuda.is_available():
-        return "bf16-mixed" if torch.cuda.is_bf16_supported(including_emulation=False) else "32-true"
+        return "bf16-mixed" if computes_bf16(torch.device("cuda")) else "32-true"
     if settings.accelerator in ("cpu", "auto") and not torch.backends.mps.is_available():
-        # Without these instructions bfloat16 is emulated and slower than float32.
-        native = torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()
-        return "bf16-mixed" if native else "32-true"
+        return "bf16-mixed" if computes_bf16(torch.device("cpu")) else "32-true"
     return "32-true"
 
 

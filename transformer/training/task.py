@@ -86,10 +86,16 @@ class Task(LightningModule, ABC):
             self._logged = None
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        checkpoint["logged_loss"] = self._logged
+        # Only what the first rank saves is written, so it saves the sums over all ranks.
+        logged = None if self._logged is None else tuple(value.clone() for value in self._logged)
+        if logged is not None and self.trainer.world_size > 1:
+            for value in logged:
+                torch.distributed.all_reduce(value)
+        checkpoint["logged_loss"] = logged
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        self._logged = checkpoint["logged_loss"]
+        # All ranks are given the same file; what they have summed is added up again when it is logged.
+        self._logged = checkpoint["logged_loss"] if self.global_rank == 0 else None
 
     def configure_gradient_clipping(
         self,
