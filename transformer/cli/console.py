@@ -31,7 +31,7 @@ def set_up_logging() -> None:
     root = logging.getLogger("transformer")
     root.handlers, root.propagate = [_OneLine()], False
     root.setLevel(logging.INFO if is_main_process() else logging.ERROR)
-    for name in ("lightning.pytorch", "lightning.fabric", "datasets", "huggingface_hub", "httpx"):
+    for name in ("lightning.pytorch", "lightning.fabric", "datasets", "huggingface_hub", "httpx", "matplotlib"):
         logging.getLogger(name).setLevel(logging.ERROR)
     warnings.filterwarnings("ignore", category=FutureWarning)
 

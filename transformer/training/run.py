@@ -16,7 +16,10 @@ from transformer.bundle import Bundle
 from transformer.data.preparation.length_picture import draw_lengths
 from transformer.data.preparation.report import PreparationReport
 from transformer.data.preparation.texts import Progress
+from transformer.models.decoder_only import DecoderOnly
+from transformer.models.encoder_decoder import EncoderDecoder
 from transformer.models.init import count_parameters
+from transformer.training.attention_pictures import attention_pictures
 from transformer.training.background_saves import BackgroundCheckpointIO, check_room
 from transformer.training.callbacks import ProgressReport, StopAtEnd
 from transformer.training.checkpoints import (
@@ -85,6 +88,7 @@ def train(
     resume: bool = False,
     progress: Progress = lambda what, done, total: None,
     prepared: Callable[[PreparationReport | None], None] = lambda report: None,
+    built: Callable[[EncoderDecoder | DecoderOnly], None] = lambda model: None,
 ) -> RunResult:
     """Train, and leave in ``folder``: tokenizers, checkpoints, ``metrics.jsonl``, ``curve.png`` and the loggers' files.
 
@@ -98,6 +102,7 @@ def train(
             random numbers continue as if the run had never stopped.
         progress: told how far the preparation of the data is.
         prepared: told, before training, how the training set was made; None of a stream.
+        built: shown the initial model, before its first step; not that of a resumed run.
 
     Raises:
         ValueError: for settings or data that do not fit, before anything is trained.
@@ -112,6 +117,9 @@ def train(
     with stopping_at_once():
         parts = build_parts(config, folder, progress, resume=resume)
     prepared(parts.report)
+    if not resume:
+        with stopping_at_once():
+            built(parts.task.model)
     check_room_for_run(config, count_parameters(parts.task.model), checkpoints)
     files = BackgroundCheckpointIO(AtomicCheckpointIO())
     keep_best, *stopping = best_and_stopping(config, checkpoints)
@@ -126,6 +134,7 @@ def train(
     average = None if config.ema is None else ExponentialMovingAverage(config.ema)
     history, end = History(folder, every_n_steps=every_n_steps), StopAtEnd(config.trainer.max_seconds)
     watching: list[Callback] = [] if average is None else [average]
+    watching += attention_pictures(config, parts.tokenizers, folder)
     if config.trainer.compile:
         watching.append(CompiledLayers())
     if config.divergence is not None:
@@ -215,6 +224,8 @@ def check_room_for_run(config: TrainConfig, num_parameters: int, checkpoints: Pa
         ValueError: there is too little room.
     """
     copies = 3 if config.ema is None else 4
+    bytes_each = 8 if choose_precision(config.trainer) == "64-true" else 4
     number = config.checkpoint.keep_best + config.checkpoint.keep_latest + 2
     there = sum(path.stat().st_size for path in checkpoints.glob("*.ckpt"))
-    check_room(checkpoints, 4 * copies * num_parameters * number - there, f"a run that keeps {number - 1} checkpoints")
+    needed = bytes_each * copies * num_parameters * number - there
+    check_room(checkpoints, needed, f"a run that keeps {number - 1} checkpoints")

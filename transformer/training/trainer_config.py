@@ -52,6 +52,11 @@ class ValidationConfig(Config):
         None, ge=0, description="translation only: validation sentences translated and scored; null: 200"
     )
     num_shown: int = Field(3, ge=0, description="sample outputs shown each time")
+    attention: bool | None = Field(
+        None,
+        description="pictures of the attention in one example, for loggers that take images; true: as files as well; "
+        "null: where there is such a logger",
+    )
 
 
 class CheckpointConfig(Config):

@@ -18,8 +18,10 @@ _BYTE_OF_CHARACTER = {chr(byte): byte for byte in _PRINTABLE} | {chr(0x100 + n):
 _BYTE_OF_TOKEN = {token: bytes([byte]) for byte, token in enumerate(BYTE_TOKENS)}
 
 
-def token_bytes(tokenizer: Tokenizer) -> list[bytes | None]:
+def token_bytes(tokenizer: Tokenizer, ids: Sequence[int] | None = None) -> list[bytes | None]:
     """The bytes of each id; None for those that decoding leaves out: special tokens, tags, ids without a token.
+
+    Without ``ids`` it is those of the whole vocabulary, in order.
 
     Put together, the bytes of tokens are the UTF-8 of the text that they decode to, but for this:
 
@@ -35,7 +37,7 @@ def token_bytes(tokenizer: Tokenizer) -> list[bytes | None]:
     steps = [_JOIN_BY_SPACE] if decoder is None else _steps(json.loads(decoder.__getstate__()))
     symbols = set(tokenizer.symbols.values())
     texts: list[bytes | None] = []
-    for index in range(tokenizer.vocab_size):
+    for index in range(tokenizer.vocab_size) if ids is None else ids:
         piece = backend.id_to_token(index)
         if piece is None or index in tokenizer.silent_ids:
             texts.append(None)
