@@ -16,7 +16,20 @@ from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-COMMANDS = ("average", "data", "evaluate", "generate", "score", "shortlist", "tokenizer", "train", "translate")
+COMMANDS = (
+    "attention",
+    "audit",
+    "average",
+    "data",
+    "evaluate",
+    "generate",
+    "playground",
+    "score",
+    "shortlist",
+    "tokenizer",
+    "train",
+    "translate",
+)
 
 MACHINE_PATH = re.compile(r"(?<![\w.~])/(?:home|opt|private|root|tmp|Users|var|work)/\w|\b[A-Z]:\\Users\b")
 REGISTRY_HOST = re.compile(
@@ -132,7 +145,7 @@ def test_benchmarks_run_with_the_versions_of_the_project() -> None:
 
 
 def test_every_import_of_the_package_is_a_declared_dependency() -> None:
-    extras = PROJECT["optional-dependencies"]["tracking"]
+    extras = [text for name in ("playground", "tracking") for text in PROJECT["optional-dependencies"][name]]
     declared = {canonicalize_name(Requirement(text).name) for text in [*PROJECT["dependencies"], *extras]}
     distributions = packages_distributions()
     standard = sys.stdlib_module_names | {"compression"}  # from Python 3.14 on, which alone imports it
