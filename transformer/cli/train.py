@@ -93,10 +93,13 @@ def _job(composed: DictConfig) -> None:
 def _train(config: TrainConfig, folder: Path) -> None:
     # Imported late: torch and Lightning take seconds, and a wrong setting has been reported by now.
     from transformer.bundle import CONFIG as BUNDLE_COMPLETE  # written last
+    from transformer.cli.audit_before_training import audit_before_training
     from transformer.cli.preparation import summary_line
     from transformer.cli.progress import PreparationProgress
     from transformer.cli.report import finish
     from transformer.data.preparation.report import PreparationReport
+    from transformer.models.decoder_only import DecoderOnly
+    from transformer.models.encoder_decoder import EncoderDecoder
     from transformer.training.checkpoints import LAST, RunInterrupted
     from transformer.training.host_memory import keep_freed_memory
     from transformer.training.run import CHECKPOINTS, nothing_to_do, train
@@ -124,7 +127,11 @@ def _train(config: TrainConfig, folder: Path) -> None:
                 if report is not None:
                     console.print(summary_line(report), highlight=False)
 
-            result = train(config, folder, console, resume=resume, progress=progress, prepared=prepared)
+            def built(model: EncoderDecoder | DecoderOnly) -> None:
+                if config.audit and is_main_process():
+                    audit_before_training(model, console)
+
+            result = train(config, folder, console, resume=resume, progress=progress, prepared=prepared, built=built)
     except RunInterrupted as stop:
         if is_main_process():
             command = shlex.join(["transformer-train", f"resume={shown}"])

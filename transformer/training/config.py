@@ -48,6 +48,7 @@ class TrainConfig(Config):
     ema: EmaConfig | None = None
     decoding: DecodingConfig
     loggers: tuple[LoggerConfig, ...] = ()
+    audit: bool = Field(True, description="check the initial model's behaviour before the first step of a new run")
 
     @property
     def is_translation(self) -> bool:

@@ -1,0 +1,1 @@
+"""Behavioural checks of a model: what its outputs do when its inputs change."""
