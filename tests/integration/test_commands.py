@@ -117,7 +117,8 @@ def test_help_names_groups_and_options(tmp_path: Path, command: str) -> None:
     shown = run(tmp_path, command, "--help").stdout
     assert f"transformer-{command}" in shown
     assert "decoding: beam, greedy, mbr, sample" in shown
-    assert "data: csv_pairs, fineweb, hub_pairs, hub_text, " in shown
+    there = {"train": "csv_pairs, fineweb, hub_pairs, hub_text, ", "evaluate": "those of transformer-train"}
+    assert f"data: {there[command]}" in shown
     assert files(tmp_path / "here") == set()
 
 
