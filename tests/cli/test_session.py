@@ -195,7 +195,7 @@ def test_a_prompt_with_history(tmp_path):
         terminal.wait_for("\nerror: line 5: wrong.\r\n.*> ")
         terminal.type("half")
         terminal.wait_for("half")
-        time.sleep(0.5)  # a signal between Python's reading of a key and its waiting for the next one waits for that key
+        time.sleep(0.5)  # Python notices a signal that comes between two keys at the next key only
         terminal.type("\x03")
         terminal.wait_for("given up; Ctrl-C once more, or Ctrl-D, ends.\r\n.*> ")
         terminal.type("\x1b[A\n")  # what was given up is no line
