@@ -52,6 +52,59 @@ def test_plain_module_needs_three_arguments() -> None:
     assert all(missing.values())
 
 
+class Torch(nn.Module):
+    """The layers that torch brings along, copies of one another."""
+
+    def __init__(self, *, as_tuple: bool = False) -> None:
+        super().__init__()
+        layer = nn.TransformerEncoderLayer(16, 2, 32, batch_first=True, norm_first=True)
+        self.layers = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.embedding, self.output, self.as_tuple = nn.Embedding(11, 16), nn.Linear(16, 11), as_tuple
+
+    def forward(self, ids: Tensor) -> Tensor | tuple[Tensor]:
+        hidden = torch.ones(ids.shape[1], ids.shape[1], dtype=torch.bool).triu(1)
+        logits = self.output(self.layers(self.embedding(ids), mask=hidden))
+        return (logits,) if self.as_tuple else logits
+
+
+def test_layers_that_begin_equal_are_no_untied_copies() -> None:
+    torch.manual_seed(0)
+    report = audit(CausalLanguageModel(Torch(), vocab_size=11, max_length=16))
+    assert report.passed, report.failures
+
+
+def test_outputs_that_are_no_tensor_are_the_adapters_matter() -> None:
+    model = Torch(as_tuple=True)
+    [failure] = audit(CausalLanguageModel(model, vocab_size=11, max_length=16)).failures
+    assert failure.sentence == (
+        "the call must give the logits as a tensor, but gives a tuple; take them out of it in `call`"
+    )
+
+    def call(module: nn.Module, ids: Tensor) -> Tensor:
+        return module(ids)[0]  # type: ignore[no-any-return]
+
+    assert audit(CausalLanguageModel(model, vocab_size=11, max_length=16, call=call)).passed
+
+
+class FarLeak(Plain):
+    """The 41st token is seen by all."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        logits = super().forward(ids)
+        return logits + self.output(self.embedding(ids[:, 40:41])) if ids.shape[1] > 40 else logits
+
+
+class EachAlone(Plain):
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.output(self.embedding(ids))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize(("module", "check"), [(FarLeak, "future changed"), (EachAlone, "past seen")])
+def test_what_only_long_inputs_or_later_outputs_show(module: type[Plain], check: str) -> None:
+    report = audit(CausalLanguageModel(module().float(), vocab_size=11, max_length=64))
+    assert [row.name for row in report.failures] == [check]
+
+
 def test_readme_example_catches_a_deliberate_leak(capsys: pytest.CaptureFixture[str]) -> None:
     torch.set_default_dtype(torch.float32)
     section = README.read_text(encoding="utf-8").partition("\n## The audit\n")[2].partition("\n## ")[0]

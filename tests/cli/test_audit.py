@@ -127,6 +127,9 @@ def test_run_and_checkpoint(tmp_path: Path, run_settings: Callable[..., dict[str
         result = audit(target, "--quick", "--output", "json")
         assert result.exit_code == 0, result.output
         assert json.loads(result.stdout)["target"] == f"{last}, step 2"
+    best = next((folder / "checkpoints").glob("best-step=*.ckpt"))  # a path with the sign of a setting
+    assert json.loads(audit(best, "--quick", "--output", "json").stdout)["target"] == f"{best}, step 2"
+    assert "no such file" in refusal(folder / "checkpoints" / "best-step=3.ckpt")
     # The weights are those of the checkpoint: with others, a check can fail.
     checkpoint = load_checkpoint(last)
     checkpoint["state_dict"]["model.embedding.weight"].fill_(torch.nan)

@@ -1,11 +1,12 @@
 """The search that the fields of the page make."""
 
+import math
 from typing import Any
 
 import pytest
 
 from transformer.decoding.config import BeamConfig, DecodingConfig, GreedyConfig, MbrConfig, SampleConfig
-from transformer.playground.search_form import Kind, Search, fields, search_of, values_of
+from transformer.playground.search_form import Kind, Search, fields, filled, search_of, values_of
 
 GREEDY = GreedyConfig(name="greedy")
 BEAM = BeamConfig(name="beam", size=4, length_penalty=0.6, patience=2.0, no_repeat_ngram=3, max_length_factor=2.0)
@@ -68,6 +69,8 @@ def test_greedy_search_has_one_output_and_asks_for_no_number() -> None:
         ("beam", {"size": 17}, "“Beam size” must be 16 at most on this page, but is 17."),
         ("beam", {"size": 0}, "“Beam size” must be greater than or equal to 1, but is 0."),
         ("beam", {"size": None}, "“Beam size” must not be empty."),
+        ("beam", {"size": math.inf}, "“Beam size” must be a finite number."),
+        ("sample", {"temperature": math.inf}, "“Temperature” must be a finite number."),
         ("beam", {"size": 2, "num_best": 3}, "“Outputs” must be 2 at most, which is “Beam size”, but is 3."),
         ("mbr", {"samples": 4, "num_best": 5}, "“Outputs” must be 4 at most, which is “Samples”, but is 5."),
         ("mbr", {"samples": 65}, "“Samples” must be 64 at most on this page, but is 65."),
@@ -86,6 +89,13 @@ def test_what_is_not_permitted_is_explained_with_the_label_of_the_field(
     with pytest.raises(ValueError) as caught:  # noqa: PT011
         searched(kind, **changes)
     assert str(caught.value) == sentence
+
+
+def test_no_field_is_empty() -> None:
+    values = values_of(BeamConfig(name="beam", max_new_tokens=20))
+    assert filled(values) == values
+    with pytest.raises(ValueError, match=r"^“Tokens at most” must not be empty\.$"):
+        filled(values | {"max_new_tokens": None})
 
 
 def test_an_own_minimum_above_the_chosen_maximum_is_explained() -> None:

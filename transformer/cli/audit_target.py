@@ -49,6 +49,14 @@ class Target(NamedTuple):
     notes: tuple[str, ...] = ()
 
 
+def _is_setting(argument: str) -> bool:
+    """Whether it is no path; those of checkpoints have a `=`, too: checkpoints/best-step=2000.ckpt."""
+    name, equals, _ = argument.partition("=")
+    if "/" in name or argument.endswith(".ckpt") or Path(argument).exists():
+        return False
+    return bool(equals) or argument.startswith("~")
+
+
 def find_target(arguments: Sequence[str], config_dir: Path | None) -> Target:
     """Load what the arguments name.
 
@@ -59,7 +67,7 @@ def find_target(arguments: Sequence[str], config_dir: Path | None) -> Target:
     Raises:
         ValueError: there is no such thing, or it cannot be read; with settings that do not fit.
     """
-    settings = [each for each in arguments if "=" in each or each.startswith("~")]
+    settings = [each for each in arguments if _is_setting(each)]
     if settings and len(settings) < len(arguments):
         other = next(each for each in arguments if each not in settings)
         raise ValueError(f"a path and settings exclude each other, but there are {other} and {settings[0]}.")

@@ -13,6 +13,7 @@ from transformer.playground.search_form import (
     WHOLE,
     Kind,
     fields,
+    filled,
     values_of,
 )
 from transformer.playground.trial import Trial
@@ -61,7 +62,7 @@ class SearchFields:
 
     def values(self, inputs: tuple[Any, ...]) -> dict[str, float | None]:
         """The settings by name, from the values of :attr:`inputs` without the kind."""
-        return dict(zip(self._fields, inputs, strict=True))
+        return filled(dict(zip(self._fields, inputs, strict=True)))
 
 
 def _names(trial: Trial) -> set[str]:

@@ -1,5 +1,6 @@
 """The settings of a search as the page asks for them, and the search that they make."""
 
+import math
 from typing import Any, Literal, NamedTuple, assert_never
 
 from pydantic import ValidationError
@@ -84,6 +85,18 @@ def values_of(decoding: DecodingConfig) -> Values:
     return {name: _NONE.get(name) if value is None else value for name, value in values.items()}
 
 
+def filled(values: Values) -> Values:
+    """What stands in the page's fields, none of which is empty: else this page's limits would not hold.
+
+    Raises:
+        ValueError: one is, in one sentence with its label. The page itself sends none.
+    """
+    for name, value in values.items():
+        if value is None:
+            raise ValueError(f"“{LABELS[name]}” must not be empty.")
+    return values
+
+
 def search_of(kind: Kind, values: Values, own: DecodingConfig) -> Search:
     """The search that the page's settings ask for; what the page does not ask for stays as in the bundle's own.
 
@@ -127,6 +140,8 @@ def search_of(kind: Kind, values: Values, own: DecodingConfig) -> Search:
 
 def _checked(name: str, value: float | None) -> float | None:
     """A number, whole where the setting is, and not above what this page permits; None for no such rule."""
+    if value is not None and not math.isfinite(value):
+        raise ValueError(f"“{LABELS[name]}” must be a finite number.")
     if value is not None and value == _NONE.get(name):
         return None
     if value is not None and name in WHOLE:

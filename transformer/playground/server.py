@@ -1,6 +1,7 @@
 """Serves the page: from this machine alone unless asked otherwise, and without any other."""
 
 import ipaddress
+import os
 import socket
 from collections.abc import Callable
 
@@ -33,9 +34,9 @@ def listen(host: str, port: int) -> socket.socket:
     try:
         return socket.create_server((host, port), family=family)
     except OSError as error:
+        reason = os.strerror(error.errno) if error.errno else str(error)  # its own text says the address again
         raise ValueError(
-            f"the page cannot be served at {host}, port {port}: {error.strerror or error}. Choose others with --host "
-            "and --port."
+            f"the page cannot be served at {host}, port {port}: {reason}. Choose others with --host and --port."
         ) from error
 
 

@@ -50,6 +50,8 @@ FAULTS = (
     _decoder("mask after the softmax", decoder.MaskAfterSoftmax, *CAUSALITY),
     _decoder("heads mixed with time", decoder.HeadsMixedWithTime, *CAUSALITY),
     _decoder("norm over the sequence", decoder.NormOverSequence, *CAUSALITY),
+    # Queries and keys have nothing to choose from then, so no gradient reaches them.
+    _decoder("each token sees itself alone", decoder.SeesItself, "past seen", "parameters used"),
     _decoder("input shifted twice", decoder.ShiftedTwice, "past seen", cache=None, masked_call=None),
     _decoder("positions count left padding", decoder.PositionsOfPadding, "target padded left"),
     _decoder("positions from the end", decoder.PositionsFromEnd, "target padded right"),
@@ -75,7 +77,7 @@ FAULTS = (
     _decoder("norm over the batch", batch.NormOverBatch, *BATCH),
     _decoder("neighbour leaks", batch.NeighboursLeak, *BATCH, "order of a batch"),
     _decoder("position of the row", batch.PositionOfRow, "alone in a batch", "order of a batch"),
-    _decoder("batch taken for time", batch.TimeFirst, *BATCH, cache=None),
+    _decoder("batch taken for time", batch.TimeFirst, *BATCH, "past seen", cache=None),
     _decoder("unused parameter", weights.UnusedParameter, "parameters used"),
     _decoder("untied copy", weights.UntiedCopy, "weights tied"),
     _decoder("buffer not saved", weights.BufferUnsaved, "saved and loaded"),

@@ -14,6 +14,14 @@ class Bidirectional(Decoder):
         return real[:, None, None].expand(-1, -1, num_new, -1)
 
 
+class SeesItself(Decoder):
+    """A mask that hides the past as well."""
+
+    def visible(self, real: Tensor, num_new: int) -> Tensor:
+        places = torch.arange(real.shape[1])
+        return super().visible(real, num_new) & (places[-num_new:, None] == places)
+
+
 class OverQueries(Attention):
     def weights(self, scores: Tensor, visible: Tensor) -> Tensor:
         lowest = torch.finfo(scores.dtype).min

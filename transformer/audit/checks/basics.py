@@ -1,6 +1,6 @@
 """Does the model run at all, always the same, with dropout where it belongs?"""
 
-from torch import nn
+from torch import Tensor, nn
 
 from transformer.audit.outcome import Measurement, NotApplicable, Violation
 from transformer.audit.subject import SEED, Subject, larger, largest
@@ -15,6 +15,11 @@ def runs(subject: Subject) -> Measurement:
     for rows, target_length, source_length in SHAPES:
         inputs = subject.inputs(rows, target_length, source_length)
         logits = subject.logits(inputs)
+        if not isinstance(logits, Tensor):  # of a foreign module's call, whatever the types promise
+            kind = type(logits).__name__  # type: ignore[unreachable]
+            raise Violation(
+                f"the call must give the logits as a tensor, but gives a {kind}; take them out of it in `call`"
+            )
         expected = (rows, target_length, subject.given.vocab_size)
         if tuple(logits.shape) != expected:
             raise Violation(f"the logits must have shape {expected}, but have {tuple(logits.shape)}")

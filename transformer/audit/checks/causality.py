@@ -13,26 +13,33 @@ from transformer.audit.subject import Subject, larger, largest, other_ids, small
 
 
 def future_changed(subject: Subject) -> Measurement:
-    """Change one target token at a time: no earlier output moves."""
+    """Change one target token at a time: no earlier output moves.
+
+    In a long input, of which only some positions can be tried, all tokens from the position on change at once, so that
+    whatever crosses one of these borders is seen.
+    """
     sampling, worst, count = subject.sampling, 0.0, 0
-    tried = [(subject.inputs(), sampling.positions)]
+    tried = [(subject.inputs(), sampling.positions, False)]
     if sampling.long_length is not None:
-        tried.append((subject.inputs(rows=1, target_length=sampling.long_length), sampling.long_positions))
-    for inputs, positions in tried:
-        for position, difference in _changes(subject, inputs, positions + 1):
+        tried.append((subject.inputs(rows=1, target_length=sampling.long_length), sampling.long_positions, True))
+    for inputs, positions, onwards in tried:
+        for position, difference in _changes(subject, inputs, positions + 1, onwards=onwards):
             if position > 0:
                 worst, count = larger(worst, largest(difference[:, :position])), count + 1
-    text = f"largest change of an output when one later token changes, {count} positions in turn"
+    text = f"largest change of an output when later tokens change, {count} positions in turn"
     return Measurement(worst, subject.tolerance, text)
 
 
 def past_seen(subject: Subject) -> Measurement:
-    """Change one target token at a time: its own output, or one behind it, moves. Else causality would mean nothing."""
-    changes = _changes(subject, subject.inputs(), subject.sampling.positions + 1)
-    least = math.inf
-    for position, difference in changes:
-        least = smaller(least, largest(difference[:, position:]))
-    text = "smallest change of the outputs at and behind a token that changes"
+    """Change one target token at a time: an output behind it moves, or its own if it is the last.
+
+    Else causality would mean nothing: a model that sees each token alone passes every other check.
+    """
+    inputs, least = subject.inputs(), math.inf
+    last = inputs.target_BT.shape[1] - 1
+    for position, difference in _changes(subject, inputs, subject.sampling.positions + 1):
+        least = smaller(least, largest(difference[:, min(position + 1, last) :]))
+    text = "smallest change of the outputs behind a token that changes, or at the last one"
     return Measurement(least, subject.tolerance, text, at_least=True)
 
 
@@ -57,17 +64,18 @@ def future_gradient(subject: Subject) -> Measurement:
     return Measurement(share, subject.tolerance / largest_logit, text)
 
 
-def _changes(subject: Subject, inputs: Inputs, count: int) -> Iterator[tuple[int, Tensor]]:
-    """Positions, and the difference (B, T, V) that another token there makes."""
+def _changes(subject: Subject, inputs: Inputs, count: int, *, onwards: bool = False) -> Iterator[tuple[int, Tensor]]:
+    """Positions, and the difference (B, T, V) that another token there makes, or others from there on."""
     before = subject.logits(inputs)
     for position in spread(count, 0, inputs.target_BT.shape[1] - 1):
-        yield position, subject.logits(changed_target(subject.given, inputs, position)) - before
+        end = None if onwards else position + 1
+        yield position, subject.logits(changed_target(subject.given, inputs, slice(position, end))) - before
 
 
-def changed_target(model: AuditedModel, inputs: Inputs, position: int) -> Inputs:
-    """Another token at one position of every row."""
+def changed_target(model: AuditedModel, inputs: Inputs, positions: slice) -> Inputs:
+    """Other tokens at some positions of every row."""
     target_BT = inputs.target_BT.clone()
-    target_BT[:, position] = other_ids(target_BT[:, position], model.vocab_size, model.pad_id)
+    target_BT[:, positions] = other_ids(target_BT[:, positions], model.vocab_size, model.pad_id)
     return inputs._replace(target_BT=target_BT)
 
 

@@ -1,6 +1,7 @@
 """Parameters: all used, tied where they should be, and all there is to save."""
 
 import dataclasses
+import re
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -52,11 +53,18 @@ def tied_shared(subject: Subject) -> Measurement:
         if first.dim() < 2 or bool((first == first.flatten()[0]).all()):
             continue  # constants, as of norms and biases, are equal without being tied
         for other, second in distinct[place + 1 :]:
+            if _counterparts(name, other):
+                continue  # layers that are made as copies of one, as torch's own are, begin equal
             if first.shape == second.shape and torch.equal(first[0], second[0]) and torch.equal(first, second):
                 raise Violation(f"`{other}` equals `{name}`, but is a copy: the two will drift apart in training")
     if not groups:
         raise NotApplicable("no weights are said to be tied (`tied`), and none is a copy of another")
     return Measurement(0, 0, "tied weights that are copies")
+
+
+def _counterparts(name: str, other: str) -> bool:
+    """Whether the names differ in numbers alone, as those of the same parameter in two layers do."""
+    return re.sub(r"\d+", "0", name) == re.sub(r"\d+", "0", other)
 
 
 def save_and_load(subject: Subject) -> Measurement:

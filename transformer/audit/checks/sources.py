@@ -33,7 +33,7 @@ def memory_of_source_alone(subject: Subject) -> Measurement:
     inputs = subject.inputs()
     before, worst = _memory(subject, subject.exact, inputs), 0.0
     for position in spread(subject.sampling.positions, 0, inputs.target_BT.shape[1] - 1):
-        after = _memory(subject, subject.exact, changed_target(subject.given, inputs, position))
+        after = _memory(subject, subject.exact, changed_target(subject.given, inputs, slice(position, position + 1)))
         worst = larger(worst, largest(after - before))
     bound = subject.tolerance * max(1.0, largest(before) / max(largest(subject.logits(inputs)), 1e-30))
     return Measurement(worst, bound, "largest change of the encoder's output when a target token changes")
