@@ -162,6 +162,7 @@ def test_characters_that_no_font_has_are_told_with_the_way_out(tiny_bundle, run_
             ["--text", "b", "--output", "json", "--font", "x.ttf"],
             "--font has no effect without pictures; add ",
         ),
+        (["--text", "b", "--output", "json", "--format", "png"], "--format has no effect without pictures; add "),
         (["--text", "b", "--font", "x.ttf"], "x.ttf must be a font (TTF, OTF or TTC), but cannot be read"),
         (["--text", "b", "--layers", "4"], "--layers must be from 1 to 2 for encoder self-attention, but has 4."),
         (["--text", "b", "--heads", "3"], "--heads must be from 1 to 2 for encoder self-attention, but has 3."),

@@ -52,13 +52,16 @@ def test_the_steepest_start_that_keeps_the_rest_near_one(smallest):
     assert reached[values > 4e-3].min() > 0.6
 
 
-def test_one_singular_value_alone_becomes_no_more_than_its_bound_allows():
-    """The norm that is divided by is then the singular value itself; rounding may not carry it past the polynomials."""
-    torch.manual_seed(0)
-    for dtype in (torch.float32, torch.bfloat16):
-        matrix = (torch.randn(64, 1) @ torch.randn(1, 96)).to(dtype)
-        largest = torch.linalg.matrix_norm(orthogonalize(matrix[None])[0].float(), 2)
-        assert 0.6 < largest < 1.4
+def test_what_rounding_leaves_above_one_does_not_grow():
+    """A matrix of one singular value is divided by just that value, and bfloat16 rounds to within 0.4%.
+
+    Coefficients that are the best for singular values up to 1 and no further send 1.008 to 4e17.
+    """
+    value = torch.linspace(1, 1.008, 50, dtype=torch.float64)
+    for a, b, c in COEFFICIENTS:
+        value = a * value + b * value**3 + c * value**5
+    assert value.min() > 0.6
+    assert value.max() < 1.35
 
 
 def test_matrices_of_a_batch_do_not_influence_each_other():

@@ -74,7 +74,9 @@ def attention(
             show_default="attention; none with --output json",
         ),
     ] = None,
-    picture_format: Annotated[Format, typer.Option("--format", help="Of the pictures.")] = "png",
+    picture_format: Annotated[
+        Format | None, typer.Option("--format", help="Of the pictures.", show_default="png")
+    ] = None,
     font: Annotated[
         list[Path] | None,
         typer.Option(help="Font file for labels, before the installed ones; may be repeated.", show_default=False),
@@ -93,8 +95,9 @@ def attention(
         if text is not None and files:
             raise ValueError("--text takes the place of files; give one of them.")
         folder = FOLDER if output_folder is None and output == "text" else output_folder
-        if folder is None and font:
-            raise ValueError("--font has no effect without pictures; add --output-folder FOLDER.")
+        for option, value in (("--font", font), ("--format", picture_format)):
+            if folder is None and value:
+                raise ValueError(f"{option} has no effect without pictures; add --output-folder FOLDER.")
         chosen_layers, chosen_heads = parse_numbers(layers, "--layers"), parse_numbers(heads, "--heads", [MEAN])
         set_threads(threads)
 
@@ -105,7 +108,8 @@ def attention(
 
         set_up_logging()
         fonts_for("", font or [])  # a file that is no font is refused before anything is computed
-        look = _looking(load_for(bundle, "float32", choose_device(device)), choose_device(device), tag, target)
+        where = choose_device(device)
+        look = _looking(load_for(bundle, "float32", where), where, tag, target)
         lines = chain.from_iterable(read_windows(files or [], 1)) if text is None else [as_utf8(text, "--text")]
         for number, line in enumerate(lines, start=1):
             example = look(line, number)
@@ -113,7 +117,7 @@ def attention(
             own_folder = folder / f"line-{number}" if folder is not None and text is None else folder
             _write([json_line(number, example, chosen)] if output == "json" else _tables(example, chosen))
             if own_folder is not None:
-                for path in _draw(chosen, own_folder, picture_format, font or []):
+                for path in _draw(chosen, own_folder, picture_format or "png", font or []):
                     if output == "text":
                         _write([str(path)])
 

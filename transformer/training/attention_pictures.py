@@ -1,6 +1,7 @@
 """Pictures of what the model attends to, as it is trained."""
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -80,9 +81,10 @@ class AttentionPictures(Callback):
         if trainer.sanity_checking or self._rank is None:
             return
         assert isinstance(pl_module, Task)
-        for attention in self._maps(pl_module):
-            if self._fonts is None:
-                self._fonts = self._choose_fonts(pl_module)
+        maps = self._maps(pl_module)
+        if self._fonts is None:
+            self._fonts = _choose_fonts(maps)
+        for attention in maps:
             figure = readable_page(attention, choose_heads(attention, heads=[None]), self._fonts)
             name = f"{ATTENTION}/{attention.kind}"
             pixels = _pixels(figure)
@@ -99,12 +101,6 @@ class AttentionPictures(Callback):
             return translation_maps(task.model, read_tokens(self.tokenizers.source, source), target_tokens)
         return text_maps(task.model, target_tokens)
 
-    def _choose_fonts(self, task: Task) -> Fonts:
-        fonts = fonts_for(frozenset().union(*map(characters_of, self._maps(task))))
-        if (message := missing_glyphs(fonts)) is not None:
-            log.warning("in pictures of attention, %s.", message)
-        return fonts
-
 
 def attention_pictures(config: TrainConfig, tokenizers: PairTokenizers, folder: Path) -> list[Callback]:
     """The callback, if the run has a logger that takes images or is asked for files.
@@ -119,6 +115,13 @@ def attention_pictures(config: TrainConfig, tokenizers: PairTokenizers, folder: 
     if not (with_images if wanted is None else wanted):
         return []
     return [AttentionPictures(tokenizers, folder / ATTENTION if wanted else None)]
+
+
+def _choose_fonts(maps: Sequence[AttentionMap]) -> Fonts:
+    fonts = fonts_for(frozenset().union(*map(characters_of, maps)))
+    if (message := missing_glyphs(fonts)) is not None:
+        log.warning("in pictures of attention, %s.", message)
+    return fonts
 
 
 def _log_image(logger: Logger, name: str, pixels: NDArray[np.uint8], step: int) -> None:
