@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from transformer.audit.checks.decoding import splits
 from transformer.audit.model import AuditedModel, CausalLanguageModel
-from transformer.audit.outcome import Measurement
+from transformer.audit.outcome import CheckResult, Measurement
 from transformer.audit.run import CHECKS, audit
 from transformer.audit.sampling import Sampling, spread
 from transformer.audit.subject import Subject, larger, other_ids, padded, smaller
@@ -86,6 +86,61 @@ def test_outputs_that_are_no_tensor_are_the_adapters_matter() -> None:
     assert audit(CausalLanguageModel(model, vocab_size=11, max_length=16, call=call)).passed
 
 
+class TorchDropout(Torch):
+    """Dropout of the attention's weights alone, which torch's module keeps as a number."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        for module in self.modules():
+            if isinstance(module, nn.Dropout):
+                module.p = 0.0
+
+
+class FunctionalDropout(Plain):
+    def forward(self, ids: Tensor) -> Tensor:
+        return nn.functional.dropout(super().forward(ids), 0.1, self.training)
+
+
+def test_dropout_that_is_no_module_of_its_own() -> None:
+    def row_of(module: nn.Module, has_dropout: bool | None = None) -> CheckResult:
+        model = CausalLanguageModel(module, vocab_size=11, max_length=16, has_dropout=has_dropout)
+        return next(row for row in audit(model, quick=True).rows if row.name == "dropout on")
+
+    assert row_of(TorchDropout()).status == "pass"
+    silent = row_of(FunctionalDropout())
+    assert silent.sentence == "no module with dropout was found; if there is dropout, say so (`has_dropout`)"
+    assert row_of(FunctionalDropout(), True).status == "pass"
+    assert row_of(Plain(), True).status == "fail"
+    assert row_of(Plain(), False).sentence == "the model has no dropout"
+
+
+class FewPositions(Plain):
+    """Learned positions, fewer than the adapter promises."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.position = nn.Embedding(12, 11)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return super().forward(ids) + self.position(torch.arange(ids.shape[1]))
+
+
+def test_input_too_long_for_the_module_is_told_as_such() -> None:
+    [failure] = audit(CausalLanguageModel(FewPositions(), vocab_size=11, max_length=16)).failures
+    assert failure.name == "runs"
+    assert failure.sentence == (
+        "an input of 16 tokens, which `max_length` allows, raised IndexError: index out of range in self"
+    )
+    assert audit(CausalLanguageModel(FewPositions(), vocab_size=11, max_length=12)).passed
+
+
+def test_frozen_module_needs_no_gradient() -> None:
+    model = Plain().requires_grad_(False)
+    report = audit(CausalLanguageModel(model, vocab_size=11, max_length=16))
+    assert report.passed
+    assert "no parameter is trained" in {row.sentence for row in report.rows if row.name == "gradients flow"}
+
+
 class FarLeak(Plain):
     """The 41st token is seen by all."""
 
@@ -144,7 +199,7 @@ def test_report_is_the_same_each_time_and_plain() -> None:
     assert [row["name"] for row in plain["checks"]] == [check.name for check in CHECKS]
     assert plain["checks"][0] == {
         "name": "runs", "theme": "basics", "status": "pass", "measured": 0, "tolerance": 0, "at_least": False,
-        "sentence": "logits that are not finite, over three shapes of the input",
+        "sentence": "logits that are not finite, over 4 shapes of the input",
     }  # fmt: skip
 
 

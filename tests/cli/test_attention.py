@@ -173,6 +173,8 @@ def test_characters_that_no_font_has_are_told_with_the_way_out(tiny_bundle, run_
             "--kind must be of those that the model has (encoder, decoder, cross)",
         ),
         (["--text", " "], "line 1: the source is blank"),
+        (["--text", "a\nb"], "--text and --target must be one line each: a translation model reads line by line."),
+        (["--text", "b", "--target", "a\nb"], "--text and --target must be one line each"),
         (["--text", "b", "--tag", "<2de>"], "sources must be tagged as in training"),
     ],
 )

@@ -1,6 +1,8 @@
 """The page's server, asked without a browser."""
 
 import json
+import subprocess
+import sys
 import urllib.error
 import urllib.request
 from collections.abc import Callable
@@ -30,3 +32,21 @@ def test_requests_of_other_sites_too_large_ones_and_files_are_refused(serve: Cal
     assert [status(path) for path in ("/docs", "/redoc", "/openapi.json")] == [404, 404, 404]
     assert served.reached.read_text() == ""
     assert served.errors.read_text() == ""
+
+
+@pytest.mark.timeout(300)
+def test_only_so_many_visitors_maps_are_kept() -> None:
+    program = """
+from transformer.playground.app import build_page
+from transformer.playground.server import MAX_VISITORS, application
+from transformer.playground.text_page import FORGOTTEN, _draw
+
+page = build_page(None)
+application(page, local=True)
+for visitor in range(MAX_VISITORS + 2):
+    page.state_holder[str(visitor)]
+assert len(page.state_holder.session_data) <= MAX_VISITORS + 1
+assert "0" not in page.state_holder and str(MAX_VISITORS + 1) in page.state_holder
+assert _draw(None, "cross", "mean", "mean") == FORGOTTEN
+"""
+    subprocess.run([sys.executable, "-c", program], check=True)

@@ -79,7 +79,7 @@ class AuditedModel(ABC):
         cache: decoding with cached keys and values, if there is any.
         residuals: the blocks around sublayers, from the input to the output.
         tied: groups of parameters' names that must be one and the same parameter.
-        has_dropout: whether training drops anything; None looks for torch's own dropout modules.
+        has_dropout: whether training drops anything; None looks at torch's own modules.
         build: makes the module anew, with other weights, to load saved ones into.
         fresh: whether the weights are initial ones, whose scale has a meaning.
     """

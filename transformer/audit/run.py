@@ -46,6 +46,7 @@ class Check:
 
 
 RUNS = ("runs",)
+FLOWS = (*RUNS, "gradients flow")
 # What compares outputs means nothing if they differ from call to call.
 SAME = (*RUNS, "deterministic", "dropout off")
 CAUSAL = (*SAME, "future changed")
@@ -55,10 +56,11 @@ SEPARATE = (*CAUSAL, "alone in a batch", "order of a batch")
 CHECKS = (
     Check("runs", "basics", basics.runs, quick=True),
     Check("deterministic", "basics", basics.deterministic, RUNS, quick=True),
+    Check("gradients flow", "basics", basics.gradients_flow, RUNS, quick=True),
     Check("dropout off", "basics", basics.dropout_off, (*RUNS, "deterministic"), quick=True),
     Check("dropout on", "basics", basics.dropout_on, (*RUNS, "deterministic"), quick=True),
     Check("future changed", "causality", causality.future_changed, SAME, quick=True),
-    Check("future gradient", "causality", causality.future_gradient, RUNS),
+    Check("future gradient", "causality", causality.future_gradient, FLOWS),
     Check("past seen", "causality", causality.past_seen, SAME, quick=True),
     Check("source seen", "source", sources.source_seen, SAME, quick=True),
     Check("encoder leak", "source", sources.memory_of_source_alone, SAME, quick=True),
@@ -75,12 +77,12 @@ CHECKS = (
           (*CAUSAL, "cached", "source padded right", "target padded left")),
     Check("cached, rows chosen", "decoding", decoding.cached_rows, (*SEPARATE, "cached")),
     Check("cached, two sessions", "decoding", decoding.cached_sessions, (*CAUSAL, "cached")),
-    Check("fully masked rows", "numbers", precision.fully_masked_rows, RUNS, quick=True),
-    Check("finite in float32", "numbers", partial(precision.finite, dtype=torch.float32), RUNS),
-    Check("finite in bfloat16", "numbers", partial(precision.finite, dtype=torch.bfloat16), RUNS),
-    Check("finite in float16", "numbers", partial(precision.finite, dtype=torch.float16), RUNS),
+    Check("fully masked rows", "numbers", precision.fully_masked_rows, FLOWS, quick=True),
+    Check("finite in float32", "numbers", partial(precision.finite, dtype=torch.float32), FLOWS),
+    Check("finite in bfloat16", "numbers", partial(precision.finite, dtype=torch.bfloat16), FLOWS),
+    Check("finite in float16", "numbers", partial(precision.finite, dtype=torch.float16), FLOWS),
     Check("residual kept", "structure", residuals.residual_kept, SAME, quick=True),
-    Check("parameters used", "structure", parameters.all_used, (*RUNS, "source seen"), quick=True),
+    Check("parameters used", "structure", parameters.all_used, (*FLOWS, "source seen"), quick=True),
     Check("weights tied", "structure", parameters.tied_shared, RUNS, quick=True),
     Check("saved and loaded", "structure", parameters.save_and_load, SAME),
     Check("label shift", "loss", losses.label_shift, SEPARATE, quick=True),

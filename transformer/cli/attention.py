@@ -100,6 +100,8 @@ def attention(
                 raise ValueError(f"{option} has no effect without pictures; add --output-folder FOLDER.")
         chosen_layers, chosen_heads = parse_numbers(layers, "--layers"), parse_numbers(heads, "--heads", [MEAN])
         set_threads(threads)
+        text = None if text is None else as_utf8(text, "--text")
+        target = None if target is None else as_utf8(target, "--target")
 
         # Imported late: torch takes seconds, and --help needs none.
         from transformer.attention_maps.fonts import fonts_for
@@ -110,7 +112,7 @@ def attention(
         fonts_for("", font or [])  # a file that is no font is refused before anything is computed
         where = choose_device(device)
         look = _looking(load_for(bundle, "float32", where), where, tag, target)
-        lines = chain.from_iterable(read_windows(files or [], 1)) if text is None else [as_utf8(text, "--text")]
+        lines = chain.from_iterable(read_windows(files or [], 1)) if text is None else [text]
         for number, line in enumerate(lines, start=1):
             example = look(line, number)
             chosen = _chosen(example, kind, chosen_layers, chosen_heads)
@@ -134,7 +136,9 @@ def _looking(bundle: "Bundle", device: str, tag: str | None, target: str | None)
         direction = None if tag is None else as_utf8(tag, "--tag")
 
         def look(line: str, number: int) -> "Attention":
-            source, *targets = line.split("\t") if target is None else [line, as_utf8(target, "--target")]
+            source, *targets = line.split("\t") if target is None else [line, target]
+            if "\n" in line + (target or ""):  # of options: lines have none
+                raise ValueError("--text and --target must be one line each: a translation model reads line by line.")
             if len(targets) > 1:
                 raise ValueError(f"line {number}: must be source TAB target, but has {len(targets)} tabs.")
             return translation_attention(translator, source, *targets, tag=direction, line=number)

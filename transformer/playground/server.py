@@ -14,6 +14,7 @@ from transformer.playground.gate import Gate
 from transformer.playground.style import CSS, theme
 
 MAX_WAITING = 16
+MAX_VISITORS = 64  # whose attention maps are kept in memory, the latest ones
 
 
 def is_local(host: str) -> bool:
@@ -59,6 +60,7 @@ def application(page: gr.Blocks, *, local: bool) -> Gate:
     outer = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     if local:
         outer.add_middleware(TrustedHostMiddleware, allowed_hosts=["localhost", "127.0.0.1", "[::1]"])
+    page.state_session_capacity = MAX_VISITORS
     page.queue(max_size=MAX_WAITING, default_concurrency_limit=1)
     mounted = gr.mount_gradio_app(
         outer,

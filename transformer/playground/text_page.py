@@ -13,6 +13,8 @@ from transformer.playground.search_form import search_of
 from transformer.playground.trial import MAX_CHARACTERS, Found, Trial
 
 MEAN = "mean"
+# The server keeps what a visitor looks at for an hour after the page was closed, and of so many visitors only.
+FORGOTTEN = notice("This attention is no longer kept. Ask once more for the text above.", "note")
 
 
 class Looking(NamedTuple):
@@ -74,11 +76,15 @@ def text_tab(trial: Trial) -> None:
             seen,
         ]
 
-    def choose(looking: Looking, chosen: int, kind: str, layer: str, head: str) -> list[Any]:
+    def choose(looking: Looking | None, chosen: int, kind: str, layer: str, head: str) -> list[Any]:
+        if looking is None:
+            return [gr.skip(), FORGOTTEN, None]
         seen = _look(trial, looking.found, chosen)
         return [outputs_html(seen.found, chosen), _draw(seen, kind, layer, head), seen]
 
-    def change_kind(looking: Looking, kind: str) -> list[Any]:
+    def change_kind(looking: Looking | None, kind: str) -> list[Any]:
+        if looking is None:
+            return [gr.skip(), gr.skip(), FORGOTTEN]
         return [_numbers(looking, kind, "layers"), _numbers(looking, kind, "heads"), _draw(looking, kind, MEAN, MEAN)]
 
     # One at a time: the model and its machine are there for all visitors.
@@ -123,7 +129,9 @@ def _look(trial: Trial, found: Found, chosen: int) -> Looking:
         return Looking(found, [], _sentence(error))
 
 
-def _draw(looking: Looking, kind: str, layer: str, head: str) -> str:
+def _draw(looking: Looking | None, kind: str, layer: str, head: str) -> str:
+    if looking is None:
+        return FORGOTTEN
     for each in looking.maps:
         if each.kind == kind:
             return figure(each, *(None if chosen == MEAN else int(chosen) for chosen in (layer, head)))

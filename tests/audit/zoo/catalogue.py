@@ -45,6 +45,7 @@ FAULTS = (
     _decoder("dropout stays on", batch.DropoutStaysOn, "dropout off"),
     _decoder("dropout never on", batch.DropoutNeverOn, "dropout on"),
     _decoder("different in each call", batch.DifferentEachTime, "deterministic"),
+    _decoder("gradient cut off", weights.GradientCutOff, "gradients flow"),
     _decoder("no causal mask", decoder.Bidirectional, *CAUSALITY),
     _decoder("softmax over the queries", decoder.SoftmaxOverQueries, *CAUSALITY),
     _decoder("mask after the softmax", decoder.MaskAfterSoftmax, *CAUSALITY),

@@ -16,6 +16,13 @@ class UnusedParameter(Decoder):
         self.forgotten = nn.Linear(WIDTH, WIDTH)
 
 
+class GradientCutOff(Decoder):
+    """The logits are detached, as where a forward for evaluation is also that of training."""
+
+    def forward(self, ids: Tensor, mask: Tensor | None = None, session: Session | None = None) -> Tensor:
+        return super().forward(ids, mask, session).detach()
+
+
 class UntiedCopy(Decoder):
     """The output projection begins as a copy of the embedding and goes its own way."""
 

@@ -89,6 +89,8 @@ def _not_finite(subject: Subject, model: AuditedModel, inputs: Inputs) -> int:
     model.module.zero_grad()
     logits = model.logits(inputs)
     labels = inputs.target_BT.roll(-1, 1)
-    F.cross_entropy(logits.float().flatten(0, 1), labels.flatten()).backward()  # type: ignore[no-untyped-call]
+    loss = F.cross_entropy(logits.float().flatten(0, 1), labels.flatten())
+    if loss.requires_grad:  # if not, no parameter is trained
+        loss.backward()  # type: ignore[no-untyped-call]
     tensors: list[Tensor] = [logits, *(p.grad for p in model.module.parameters() if p.grad is not None)]
     return sum(int((~tensor.isfinite()).sum()) for tensor in tensors)
