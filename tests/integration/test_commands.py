@@ -205,6 +205,37 @@ def test_LOSS_03_two_ranks_are_one_with_twice_the_batches(tmp_path: Path) -> Non
     assert first == pytest.approx(second, rel=1e-5)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_signal_that_reaches_one_of_two_ranks_saves_and_ends_both(tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    endless = ["trainer.max_steps=100000", "validation.every_n_steps=100000", "trainer.log_every_n_steps=1"]
+    process = subprocess.Popen(
+        [
+            *(sys.executable, "-m", "transformer.cli.train", *SMALL, *endless),
+            *("trainer.devices=2", "trainer.strategy=ddp", "hydra.run.dir=two"),
+        ],
+        cwd=tmp_path / "here",
+        env=environment(tmp_path / "home"),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    folder = tmp_path / "here" / "two"
+    deadline = time.monotonic() + 120
+    while len(read_history(folder / "metrics.jsonl")) < 3:
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)  # to the first rank alone
+    _, messages = process.communicate(timeout=60)  # the other holds the same stream until it ends
+    assert process.returncode == 128 + signal.SIGTERM
+    assert messages.count("stopped and saved. Go on with:\n  transformer-train resume=two\n") == 1
+    assert "Traceback" not in messages
+    step = load_checkpoint(folder / "checkpoints" / "last.ckpt")["global_step"]
+    assert 3 <= step < 100_000
+    run(tmp_path, "train", "resume=two", f"trainer.max_steps={step + 1}")
+
+
 def losses_of(folder: Path, name: str) -> list[float]:
     """A loss in all entries of a run's history that have it."""
     return [entry[name] for entry in read_history(folder / "metrics.jsonl") if name in entry]

@@ -146,6 +146,7 @@ def test_the_map_is_of_the_chosen_output_layer_and_head(
     for field, number in (("layer", "2"), ("head", "1")):
         page.locator(f"#{field} input").click()
         page.get_by_role("option", name=number, exact=True).click()
+        page.get_by_role("option").first.wait_for(state="detached")  # the list fades away
     wait_for(expected(1, 2, 2, 1))
     page.locator(".attention rect").nth(3).hover()
     page.wait_for_function(

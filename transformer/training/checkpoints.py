@@ -20,6 +20,7 @@ from transformer.training.background_saves import BackgroundCheckpointIO
 
 LAST = "last.ckpt"
 PLANNED = "planned.ckpt"
+AGREE_EVERY_N_STEPS = 8  # ranks on whether to stop; each time they wait for one another, and a GPU for its host
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
@@ -100,7 +101,7 @@ class LastCheckpoint(Checkpoint):
 
     A save that falls on a validation waits for it, so that a resumed run neither loses nor repeats one. Ctrl-C or
     SIGTERM ends the run after the current optimizer step and its validation, if one is due; a second one at once.
-    Several ranks must all get the signal, as they do from a terminal.
+    Of several ranks it may reach any: they ask each other every :data:`AGREE_EVERY_N_STEPS` steps.
 
     What a run may go back to must not depend on when it was interrupted. So a save on Ctrl-C leaves the last planned
     one as ``planned.ckpt`` until the next.
@@ -119,6 +120,7 @@ class LastCheckpoint(Checkpoint):
         self._planned: bool | None = None  # whether last.ckpt is; None: there is none of this run
         self.every_n_steps, self.validate_every_n_steps = every_n_steps, validate_every_n_steps
         self.interrupted: int | None = None  # the signal
+        self._catching = False
 
     @contextmanager
     def catching_interrupts(self) -> Iterator[None]:
@@ -127,9 +129,11 @@ class LastCheckpoint(Checkpoint):
             yield
             return
         previous = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
+        self._catching = True
         try:
             yield
         finally:  # no hook: Lightning puts back what it found after calling them
+            self._catching = False
             for number, handler in previous.items():
                 signal.signal(number, handler)
 
@@ -137,6 +141,12 @@ class LastCheckpoint(Checkpoint):
         if self.interrupted is not None:
             raise RunInterrupted(signum, saved=False)
         self.interrupted = signum
+
+    def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
+        # Lightning has put a handler before this one that broadcasts between ranks as the signal comes. It would wait
+        # for ever where the others are in another exchange.
+        if self._catching:
+            signal.signal(signal.SIGTERM, self._on_signal)
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -147,12 +157,14 @@ class LastCheckpoint(Checkpoint):
         step = trainer.global_step
         if step % self.validate_every_n_steps == 0 or step >= trainer.estimated_stepping_batches:
             return  # a validation follows
-        if self.interrupted is not None or step % self.every_n_steps == 0:
-            self._save(trainer, planned=step % self.every_n_steps == 0)
+        due = step % self.every_n_steps == 0
+        stop = (trainer.world_size == 1 or step % AGREE_EVERY_N_STEPS == 0) and self._must_stop(trainer)
+        if stop or due:
+            self._save(trainer, planned=due, stop=stop)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         if not trainer.sanity_checking and trainer.state.fn == "fit":
-            self._save(trainer, planned=True)
+            self._save(trainer, planned=True, stop=self._must_stop(trainer))
 
     def state_dict(self) -> dict[str, bool | None]:
         return {"planned": self._planned}
@@ -178,7 +190,12 @@ class LastCheckpoint(Checkpoint):
             if "best_k_models" in state:
                 _move(state, Path(os.path.realpath(self.path.parent)))
 
-    def _save(self, trainer: Trainer, *, planned: bool) -> None:
+    def _must_stop(self, trainer: Trainer) -> bool:
+        """Whether any rank was asked to stop: a rank that went on alone would wait for the others for ever."""
+        asked = self.interrupted is not None
+        return trainer.strategy.reduce_boolean_decision(asked, all=False) if trainer.world_size > 1 else asked
+
+    def _save(self, trainer: Trainer, *, planned: bool, stop: bool) -> None:
         other, was_planned, self._planned = self.path.with_name(PLANNED), self._planned, planned
         if trainer.is_global_zero and not planned and was_planned is not False:
             self.files.finish()
@@ -194,9 +211,9 @@ class LastCheckpoint(Checkpoint):
         trainer.save_checkpoint(self.path)
         if trainer.is_global_zero and planned and other.exists():
             self.files.remove_checkpoint(other)
-        if self.interrupted is not None:
+        if stop:
             self.files.finish()
-            raise RunInterrupted(self.interrupted, saved=True)
+            raise RunInterrupted(signal.SIGTERM if self.interrupted is None else self.interrupted, saved=True)
 
 
 def _move(state: dict[str, Any], folder: Path) -> None:
