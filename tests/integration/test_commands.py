@@ -48,6 +48,26 @@ def run(
     return done
 
 
+def endless_run(folder: Path, *arguments: str) -> "subprocess.Popen[str]":
+    """Start a run in ``folder``, from the folder above it, and come back when it has made three steps."""
+    folder.parent.mkdir()
+    endless = ["trainer.max_steps=100000", "validation.every_n_steps=100000", "trainer.log_every_n_steps=1"]
+    where = f"hydra.run.dir='{folder.name}'"
+    process = subprocess.Popen(
+        [sys.executable, "-m", "transformer.cli.train", *SMALL, *endless, where, *arguments],
+        cwd=folder.parent,
+        env=environment(folder.parents[1] / "home"),
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    deadline = time.monotonic() + 120
+    while len(read_history(folder / "metrics.jsonl")) < 3:
+        assert process.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    return process
+
+
 def files(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 
@@ -138,21 +158,8 @@ def test_loggers_write_into_the_run_alone(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(240)
 def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path) -> None:
-    (tmp_path / "here").mkdir()
-    arguments = [*SMALL, "trainer.max_steps=100000", "validation.every_n_steps=100000", "hydra.run.dir='my run'"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "transformer.cli.train", *arguments, "trainer.log_every_n_steps=1"],
-        cwd=tmp_path / "here",
-        env=environment(tmp_path / "home"),
-        stderr=subprocess.PIPE,
-        text=True,
-    )
     folder = tmp_path / "here" / "my run"
-    deadline = time.monotonic() + 90
-    while len(read_history(folder / "metrics.jsonl")) < 3:
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    process = endless_run(folder)
     process.send_signal(signal.SIGINT)
     _, messages = process.communicate(timeout=30)
     assert process.returncode == 130
@@ -208,24 +215,8 @@ def test_LOSS_03_two_ranks_are_one_with_twice_the_batches(tmp_path: Path) -> Non
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_signal_that_reaches_one_of_two_ranks_saves_and_ends_both(tmp_path: Path) -> None:
-    (tmp_path / "here").mkdir()
-    endless = ["trainer.max_steps=100000", "validation.every_n_steps=100000", "trainer.log_every_n_steps=1"]
-    process = subprocess.Popen(
-        [
-            *(sys.executable, "-m", "transformer.cli.train", *SMALL, *endless),
-            *("trainer.devices=2", "trainer.strategy=ddp", "hydra.run.dir=two"),
-        ],
-        cwd=tmp_path / "here",
-        env=environment(tmp_path / "home"),
-        stderr=subprocess.PIPE,
-        text=True,
-    )
     folder = tmp_path / "here" / "two"
-    deadline = time.monotonic() + 120
-    while len(read_history(folder / "metrics.jsonl")) < 3:
-        assert process.poll() is None
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    process = endless_run(folder, "trainer.devices=2", "trainer.strategy=ddp")
     process.send_signal(signal.SIGTERM)  # to the first rank alone
     _, messages = process.communicate(timeout=60)  # the other holds the same stream until it ends
     assert process.returncode == 128 + signal.SIGTERM

@@ -35,6 +35,11 @@ class Violation(Exception):  # noqa: N818
     """A check fails for a reason that is no number; the message says why."""
 
 
+def one_line(error: Exception) -> str:
+    """What a foreign module raised, on one line and not too long for a report."""
+    return f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+
+
 @dataclass(frozen=True)
 class CheckResult:
     """One row of a report.

@@ -20,7 +20,7 @@ from transformer.audit.checks import (
     sources,
 )
 from transformer.audit.model import AuditedModel
-from transformer.audit.outcome import AuditReport, CheckResult, Measurement, NotApplicable, Status, Violation
+from transformer.audit.outcome import AuditReport, CheckResult, Measurement, NotApplicable, Status, Violation, one_line
 from transformer.audit.sampling import Sampling
 from transformer.audit.subject import CannotCopyError, Subject, untouched_random_numbers
 
@@ -141,8 +141,7 @@ def _result(check: Check, subject: Subject) -> CheckResult:
     except Violation as reason:
         return _row(check, "fail", str(reason))
     except Exception as error:  # whatever a foreign module raises on an input that it must take
-        message = " ".join(str(error).split())
-        return _row(check, "fail", f"the model raised {type(error).__name__}: {message[:300]}")
+        return _row(check, "fail", f"the model raised {one_line(error)}")
     status: Status = "pass" if found.passed else "fail"
     return CheckResult(check.name, check.theme, status, found.value, found.bound, found.at_least, found.text)
 

@@ -120,7 +120,6 @@ class LastCheckpoint(Checkpoint):
         self._planned: bool | None = None  # whether last.ckpt is; None: there is none of this run
         self.every_n_steps, self.validate_every_n_steps = every_n_steps, validate_every_n_steps
         self.interrupted: int | None = None  # the signal
-        self._catching = False
 
     @contextmanager
     def catching_interrupts(self) -> Iterator[None]:
@@ -129,11 +128,9 @@ class LastCheckpoint(Checkpoint):
             yield
             return
         previous = {number: signal.signal(number, self._on_signal) for number in (signal.SIGINT, signal.SIGTERM)}
-        self._catching = True
         try:
             yield
         finally:  # no hook: Lightning puts back what it found after calling them
-            self._catching = False
             for number, handler in previous.items():
                 signal.signal(number, handler)
 
@@ -144,8 +141,8 @@ class LastCheckpoint(Checkpoint):
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         # Lightning has put a handler before this one that broadcasts between ranks as the signal comes. It would wait
-        # for ever where the others are in another exchange.
-        if self._catching:
+        # for ever where the others are in another exchange. It also puts back what was there before it.
+        if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, self._on_signal)
 
     def on_train_batch_end(

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from torch import Tensor, nn
 
-from transformer.audit.outcome import Measurement, NotApplicable, Violation
+from transformer.audit.outcome import Measurement, NotApplicable, Violation, one_line
 from transformer.audit.subject import SEED, Subject, larger, largest
 
 # Numbers of rows, target and source lengths: more, fewer and as many keys as queries in cross-attention.
@@ -26,7 +26,7 @@ def runs(subject: Subject) -> Measurement:
             if target_length != longest:
                 raise
             raise Violation(
-                f"an input of {longest:,} tokens, which `max_length` allows, raised {type(error).__name__}: {error}"
+                f"an input of {longest:,} tokens, which `max_length` allows, raised {one_line(error)}"
             ) from error
         if not isinstance(logits, Tensor):  # of a foreign module's call, whatever the types promise
             kind = type(logits).__name__  # type: ignore[unreachable]

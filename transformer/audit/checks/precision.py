@@ -5,7 +5,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from transformer.audit.model import AuditedModel, Inputs
-from transformer.audit.outcome import Measurement, NotApplicable, Violation
+from transformer.audit.outcome import Measurement, NotApplicable, Violation, one_line
 from transformer.audit.subject import Subject
 
 # By how much every matrix enlarges what goes through it: attention scores reach tens in float16, hundreds elsewhere.
@@ -45,12 +45,12 @@ def finite(subject: Subject, dtype: torch.dtype) -> Measurement:
         _enlarge(model.module, GAIN[dtype])
         broken = calm + _not_finite(subject, model, inputs)
     except RuntimeError as error:
-        message = " ".join(str(error).split())
+        message = one_line(error)
         if any(part in message for part in MISSING):
             raise NotApplicable(f"this processor cannot: {message[:120]}") from error
         if any(part in message for part in MIXED):
             raise NotApplicable(f"the module does not take weights of this precision: {message[:120]}") from error
-        raise Violation(f"the model raised {type(error).__name__}: {message[:200]}") from error
+        raise Violation(f"the model raised {message}") from error
     text = f"logits and gradients that are not finite in {NAMES[dtype]}, attention scores up to tens or hundreds"
     return Measurement(broken, 0, text)
 
