@@ -116,7 +116,7 @@ def test_a_second_ctrl_c_does_not_wait():
             time.sleep(0.3)
             process.send_signal(signal.SIGINT)
         process.stdout.close()
-        assert process.wait(timeout=10) == 130
+        assert process.wait(timeout=60) == 130
 
 
 def test_the_command_ends_silently_where_nobody_reads(tmp_path):
@@ -201,7 +201,7 @@ def test_a_prompt_with_history(tmp_path):
         terminal.type("\x1b[A\n")  # what was given up is no line
         terminal.wait_for("\nerror: line 5: wrong.\r\n.*> ")
         terminal.type("\x04")
-        assert process.wait(timeout=10) == 0
+        assert process.wait(timeout=60) == 0
     history = (tmp_path / "trueformer" / "history").read_text(encoding="utf-8").splitlines()
     assert [line for line in history if line != "_HiStOrY_V2_"] == ["grün", "a b", "a xb", "wrong"]
     with _terminal(_command(), tmp_path) as (terminal, process):
@@ -213,7 +213,7 @@ def test_a_prompt_with_history(tmp_path):
         terminal.type("\x03")
         terminal.wait_for("given up.*> ")
         terminal.type("\x03")
-        assert process.wait(timeout=10) == 130
+        assert process.wait(timeout=60) == 130
 
 
 def test_a_history_that_cannot_be_kept_is_no_error(tmp_path):
@@ -223,7 +223,7 @@ def test_a_history_that_cannot_be_kept_is_no_error(tmp_path):
         terminal.type("a\n")
         terminal.wait_for("\nA\r\n.*> ")
         terminal.type("\x04")
-        assert process.wait(timeout=10) == 0
+        assert process.wait(timeout=60) == 0
         assert "rror" not in terminal.shown
 
 
@@ -238,7 +238,7 @@ def test_a_prompt_is_no_result(tmp_path):
             terminal.type(f"{line}\n")
         terminal.wait_for("> ")
         terminal.type("\x04")
-        assert process.wait(timeout=10) == 0
+        assert process.wait(timeout=60) == 0
     assert (tmp_path / "results").read_bytes() == b"A\nB\n"
 
 
@@ -248,11 +248,11 @@ def test_a_bar_for_files_beside_a_terminal(tmp_path):
         command = _command(tmp_path / "lines", tmp_path / "lines", at_once=2)
         with _terminal(command, tmp_path, stdout=results) as (terminal, process):
             terminal.wait_for("16/16.*lines.*left")
-            assert process.wait(timeout=10) == 0
+            assert process.wait(timeout=60) == 0
         assert (tmp_path / "results").read_bytes() == (b"A\n" * 7 + b"B\n") * 2
         with _terminal(command, tmp_path) as (terminal, process):  # both would be on the same screen
             terminal.wait_for("A\r\n" * 7 + "B\r\n" + "A\r\n" * 7 + "B\r\n")
-            assert process.wait(timeout=10) == 0
+            assert process.wait(timeout=60) == 0
             assert "lines" not in terminal.shown
 
 
@@ -269,4 +269,4 @@ def test_translations_at_a_terminal(tiny_bundle, tmp_path):
         terminal.type("x" * 30 + "\n")
         terminal.wait_for("warning: line 2 has 30 tokens and is cut to the model's 23.\r\n.*> ")
         terminal.type("\x04")
-        assert process.wait(timeout=20) == 0
+        assert process.wait(timeout=60) == 0
