@@ -62,14 +62,15 @@ def test_singular_values_come_near_one_and_singular_vectors_stay(rows, columns):
     assert ((expected[large] > 0.65) & (expected[large] < 1.21)).all()
 
 
-@pytest.mark.parametrize("smallest", [1e-3, 3e-3, 1e-2, 0.1, 0.999])
-def test_the_steepest_start_that_keeps_the_rest_near_one(smallest):
+@pytest.mark.parametrize("columns", [32, 96])
+@pytest.mark.parametrize("smallest", [1e-6, 1e-3, 3e-3, 1e-2, 0.1, 0.999])
+def test_the_steepest_start_that_keeps_the_rest_near_one(smallest, columns):
     """Whatever the spectrum: what is 0.006 of the largest comes between 0.65 and 1.21, and nothing above."""
     torch.manual_seed(0)
-    left, right = (torch.linalg.qr(torch.randn(32, 32, dtype=torch.float64)).Q for _ in range(2))
+    left, right = (torch.linalg.qr(torch.randn(size, 32, dtype=torch.float64)).Q for size in (32, columns))
     values = torch.logspace(0, math.log10(smallest), 32, dtype=torch.float64)
-    result = orthogonalize((left @ torch.diag(values) @ right).float()[None])[0].double()
-    reached = torch.diagonal(left.T @ result @ right.T)
+    result = orthogonalize((left @ torch.diag(values) @ right.T).float()[None])[0].double()
+    reached = torch.diagonal(left.T @ result @ right)
     assert reached.max() < 1.21
     assert reached[values > 6e-3].min() > 0.65
 

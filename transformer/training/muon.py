@@ -122,15 +122,34 @@ def orthogonalize(matrices_NRC: Tensor) -> Tensor:
     x = matrices_NRC.mT if is_tall else matrices_NRC  # the product with the transpose is the smaller way round
     x = x / torch.linalg.matrix_norm(x, keepdim=True).clamp_min(1e-7)  # in the matrices' own precision
     x = x.to(torch.bfloat16 if computes_bf16(x.device) else torch.float32)
-    for step in range(STEPS):
-        square = x @ x.mT
-        if step == 0:
-            fourth = square @ square
-            norm = torch.linalg.matrix_norm(fourth.float(), keepdim=True).clamp_min(1e-28) ** 0.25
-            scale = (1 / norm).to(x.dtype)
-            x = x * scale
-            polynomial = B * scale**2 * square + C * scale**4 * fourth
-        else:
-            polynomial = torch.baddbmm(square, square, square, beta=B, alpha=C)
-        x = torch.baddbmm(x, polynomial, x, beta=A)
+    square = x @ x.mT
+    fourth = square @ square
+    scale = (1 / torch.linalg.matrix_norm(fourth.float(), keepdim=True).clamp_min(1e-28) ** 0.25).to(x.dtype)
+    polynomial = B * scale**2 * square + C * scale**4 * fourth
+    # Squares hold a singular value to twice the digits of the value itself, for which bfloat16 has too few.
+    iterate = _iterate_square if x.dtype == torch.float32 and x.shape[2] >= 2 * x.shape[1] else _iterate
+    x = iterate(x * scale, scale**2 * square, polynomial)
     return (x.mT if is_tall else x).to(matrices_NRC.dtype)
+
+
+def _iterate(x_NRC: Tensor, square_NRR: Tensor, polynomial_NRR: Tensor) -> Tensor:
+    """The steps from the first, whose square and polynomial ``b A + c A^2`` are known, to the last."""
+    x_NRC = torch.baddbmm(x_NRC, polynomial_NRR, x_NRC, beta=A)
+    for _ in range(STEPS - 1):
+        square_NRR = x_NRC @ x_NRC.mT
+        polynomial_NRR = torch.baddbmm(square_NRR, square_NRR, square_NRR, beta=B, alpha=C)
+        x_NRC = torch.baddbmm(x_NRC, polynomial_NRR, x_NRC, beta=A)
+    return x_NRC
+
+
+def _iterate_square(x_NRC: Tensor, square_NRR: Tensor, polynomial_NRR: Tensor) -> Tensor:
+    """The same from products of R x R matrices alone but for the last: every step multiplies X by a polynomial P of
+    its square, which makes the square P A P. For wide matrices half of the operations."""
+    polynomial_NRR.diagonal(dim1=1, dim2=2).add_(A)
+    product_NRR = polynomial_NRR
+    for _ in range(STEPS - 1):
+        square_NRR = polynomial_NRR @ (polynomial_NRR @ square_NRR)
+        polynomial_NRR = torch.baddbmm(square_NRR, square_NRR, square_NRR, beta=B, alpha=C)
+        polynomial_NRR.diagonal(dim1=1, dim2=2).add_(A)
+        product_NRR = polynomial_NRR @ product_NRR
+    return product_NRR @ x_NRC
