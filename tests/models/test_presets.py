@@ -19,6 +19,9 @@ FOLDER = Path(__file__).parents[2] / "configs" / "model"
 TRANSLATION = {
     # 4 * 132,480 + 4 * 198,784 + 9,712 * 128. Published as 2.57 million.
     "transformer_tiny": (9_712, 2_568_192),
+    # With F = 344 and SwiGLU, 3DF + 2F + D; norms without biases, D; two of head size 32 in each attention:
+    # 4 * 199,280 + 4 * 265,520 + 4 more norms of 128 + 4,000 * 128.
+    "rotary_tiny": (4_000, 2_371_712),
     # 3 * 789,760 + 3 * 1,053,440 + 2 last norms of 512 + 8,000 * 256.
     "transformer_small": (8_000, 7_578_624),
     # 6 * 3,152,384 + 6 * 4,204,032 + 37,000 * 512. Published as 65 million, with a vocabulary of "about 37,000".
@@ -81,7 +84,9 @@ def test_the_published_translation_models_are_as_published(name):
     assert config.dropout == (0.1 if name == "transformer_base" else 0.3)
 
 
-@pytest.mark.parametrize("name", ["transformer_tiny", "transformer_small", "lm_char", "lm_tiny", "llama_tiny"])
+@pytest.mark.parametrize(
+    "name", ["transformer_tiny", "rotary_tiny", "transformer_small", "lm_char", "lm_tiny", "llama_tiny"]
+)
 def test_a_small_preset_computes_logits(name):
     torch.manual_seed(0)
     tokens = torch.randint(65, (2, 9))
