@@ -148,6 +148,11 @@ class Terminal:
     def type(self, text):
         os.write(self._master, text.encode())
 
+    def interrupt(self):
+        """Ctrl-C, once the program waits: Python notices one that comes just before that at the next key only."""
+        time.sleep(0.5)
+        self.type("\x03")
+
     def wait_for(self, pattern, seconds=30):
         """Wait until the pattern is on the screen, after all that was waited for before; return what is before it."""
         end = time.monotonic() + seconds
@@ -195,8 +200,7 @@ def test_a_prompt_with_history(tmp_path):
         terminal.wait_for("\nerror: line 5: wrong.\r\n.*> ")
         terminal.type("half")
         terminal.wait_for("half")
-        time.sleep(0.5)  # Python notices a signal that comes between two keys at the next key only
-        terminal.type("\x03")
+        terminal.interrupt()
         terminal.wait_for("given up; Ctrl-C once more, or Ctrl-D, ends.\r\n.*> ")
         terminal.type("\x1b[A\n")  # what was given up is no line
         terminal.wait_for("\nerror: line 5: wrong.\r\n.*> ")
@@ -209,10 +213,9 @@ def test_a_prompt_with_history(tmp_path):
         terminal.type("\x1b[A\x1b[A\n")
         terminal.wait_for("\nA XB\r\n.*> ")
         terminal.type("slow\n")
-        time.sleep(0.5)
-        terminal.type("\x03")
+        terminal.interrupt()
         terminal.wait_for("given up.*> ")
-        terminal.type("\x03")
+        terminal.interrupt()
         assert process.wait(timeout=60) == 130
 
 
