@@ -127,13 +127,15 @@ def orthogonalize(matrices_NRC: Tensor) -> Tensor:
     scale = (1 / torch.linalg.matrix_norm(fourth.float(), keepdim=True).clamp_min(1e-28) ** 0.25).to(x.dtype)
     polynomial = B * scale**2 * square + C * scale**4 * fourth
     # Squares hold a singular value to twice the digits of the value itself, for which bfloat16 has too few.
-    iterate = _iterate_square if x.dtype == torch.float32 and x.shape[2] >= 2 * x.shape[1] else _iterate
-    x = iterate(x * scale, scale**2 * square, polynomial)
+    if x.dtype == torch.float32 and x.shape[2] >= 2 * x.shape[1]:
+        x = _product_of_steps(scale**2 * square, polynomial) @ (x * scale)
+    else:
+        x = _iterate(x * scale, polynomial)
     return (x.mT if is_tall else x).to(matrices_NRC.dtype)
 
 
-def _iterate(x_NRC: Tensor, square_NRR: Tensor, polynomial_NRR: Tensor) -> Tensor:
-    """The steps from the first, whose square and polynomial ``b A + c A^2`` are known, to the last."""
+def _iterate(x_NRC: Tensor, polynomial_NRR: Tensor) -> Tensor:
+    """All steps, the first with its polynomial ``b A + c A^2`` given."""
     x_NRC = torch.baddbmm(x_NRC, polynomial_NRR, x_NRC, beta=A)
     for _ in range(STEPS - 1):
         square_NRR = x_NRC @ x_NRC.mT
@@ -142,9 +144,11 @@ def _iterate(x_NRC: Tensor, square_NRR: Tensor, polynomial_NRR: Tensor) -> Tenso
     return x_NRC
 
 
-def _iterate_square(x_NRC: Tensor, square_NRR: Tensor, polynomial_NRR: Tensor) -> Tensor:
-    """The same from products of R x R matrices alone but for the last: every step multiplies X by a polynomial P of
-    its square, which makes the square P A P. For wide matrices half of the operations."""
+def _product_of_steps(square_NRR: Tensor, polynomial_NRR: Tensor) -> Tensor:
+    """What all steps together multiply X by: each is a polynomial P of the square A, after which the square is P A P.
+
+    No product is of X itself, which makes about half of the operations where X is wide.
+    """
     polynomial_NRR.diagonal(dim1=1, dim2=2).add_(A)
     product_NRR = polynomial_NRR
     for _ in range(STEPS - 1):
@@ -152,4 +156,4 @@ def _iterate_square(x_NRC: Tensor, square_NRR: Tensor, polynomial_NRR: Tensor) -
         polynomial_NRR = torch.baddbmm(square_NRR, square_NRR, square_NRR, beta=B, alpha=C)
         polynomial_NRR.diagonal(dim1=1, dim2=2).add_(A)
         product_NRR = polynomial_NRR @ product_NRR
-    return product_NRR @ x_NRC
+    return product_NRR
