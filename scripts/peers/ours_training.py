@@ -1,6 +1,7 @@
 """Our own training: the task's loss in a plain loop, the Lightning trainer on given batches, `transformer-train`."""
 
 import csv
+import gc
 import time
 import warnings
 from collections.abc import Sequence
@@ -132,6 +133,7 @@ class LightningLaps:
         """See :data:`peers.laps.Contestant`."""
         if lap is None:
             return self.check
+        gc.collect()  # the trainer of the lap before, as at the start of transformer-train
         numbers = [number % len(self.batches) for number in range(lap.first - 1, lap.first + lap.steps)]
         watch = Stopwatch(self.device)
         settings = self.config.trainer.model_copy(update={"max_steps": len(numbers)})

@@ -1,6 +1,8 @@
 """A whole run: what it leaves behind and what it returns."""
 
+import gc
 import io
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -75,6 +77,23 @@ def test_a_bundle_trained_in_double_precision_scores_the_same_once_it_is_loaded(
     scored = score_split(result.bundle, config.data, "validation")
     save_bundle(tmp_path / "bundle", result.bundle, "card")
     assert score_split(load_bundle(tmp_path / "bundle"), config.data, "validation") == scored
+
+
+def test_a_run_begins_without_the_model_of_the_run_before_it(run_settings: Settings, tmp_path: Path) -> None:
+    before: list[weakref.ref[torch.nn.Module]] = []
+    still_there: list[bool] = []
+
+    def built(model: torch.nn.Module) -> None:
+        still_there.append(any(reference() is not None for reference in before))
+        before.append(weakref.ref(model))
+
+    gc.disable()  # as it is until Python happens to look
+    try:
+        for number in range(2):
+            train(TrainConfig.from_plain(run_settings("text")), tmp_path / str(number), QUIET, built=built)
+    finally:
+        gc.enable()
+    assert still_there == [False, False]
 
 
 def test_the_run_learns(run_settings: Settings, tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """One training run, from its settings to a trained model; started, resumed or stopped."""
 
 import copy
+import gc
 import json
 import math
 import warnings
@@ -108,6 +109,9 @@ def train(
         ValueError: for settings or data that do not fit, before anything is trained.
         RunInterrupted: after Ctrl-C, once the run is saved.
     """
+    # Trainer, task and optimizer refer to one another. Those of a run before this one in the process, as in a sweep,
+    # would take memory until Python looks for such circles by itself.
+    gc.collect()
     checkpoints = folder / CHECKPOINTS
     last = checkpoints / LAST
     check_loggers(config.loggers)
