@@ -65,7 +65,9 @@ def test_compiled_layers_train_to_the_same_weights(run_settings: Callable[..., A
     results = {}
     for compiled in (False, True):
         folder = tmp_path / str(compiled)
-        plain = run_settings(kind, {"trainer.compile": compiled, "trainer.max_steps": 6})
+        # A key's bias moves all scores of a query alike, so its gradient is rounding and nothing else. With the usual
+        # epsilon Adam would make whole steps of it, which are other ones once layers are compiled.
+        plain = run_settings(kind, {"trainer.compile": compiled, "trainer.max_steps": 6, "optimizer.eps": 1e-4})
         torch._dynamo.reset()
         results[compiled] = (
             train(TrainConfig.from_plain(plain), folder, Console(quiet=True)),

@@ -146,7 +146,10 @@ def _fused(
         # Kernels differ on rows without any key (zero, NaN or a mean over padding): let such a row see everything and
         # zero its output, which also zeroes its gradient.
         visible = mask.any(-1, keepdim=True)
-        mask = mask | ~visible
+        if _no_row_is_empty(visible):
+            visible = None
+        else:
+            mask = mask | ~visible
     if bias is not None:
         bias = bias.to(query_BHQE.dtype)
         mask = bias if mask is None else bias.masked_fill(~mask, -math.inf)
@@ -161,6 +164,11 @@ def _fused(
             query_BHQE, key_BHKE, value_BHKU, attn_mask=mask, dropout_p=dropout, is_causal=causal, scale=scale
         )
     return output_BHQU if visible is None else output_BHQU.masked_fill(~visible, 0.0)
+
+
+def _no_row_is_empty(visible: Tensor) -> bool:
+    """Whether every row is known to see a key. Only looked at on the CPU: the answer of a GPU would have to wait."""
+    return visible.device.type == "cpu" and not torch.compiler.is_compiling() and bool(visible.all())
 
 
 def _share_heads(query_BHQE: Tensor, key_BGKE: Tensor, value_BGKU: Tensor) -> tuple[Tensor, Tensor]:

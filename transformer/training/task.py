@@ -61,7 +61,13 @@ class Task(LightningModule, ABC):
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         # Random numbers are a function of (seed, batch, rank): a resumed run needs no generator state to go on exactly.
-        torch.manual_seed(mixed_seed(self.config.seed, batch_idx, self.global_rank))
+        seed = mixed_seed(self.config.seed, batch_idx, self.global_rank)
+        if self.device.type == "cpu":
+            torch.default_generator.manual_seed(
+                seed
+            )  # `torch.manual_seed` also takes a stack trace for each GPU library
+        else:
+            torch.manual_seed(seed)
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         total = self.loss(batch)
@@ -114,14 +120,16 @@ class Task(LightningModule, ABC):
             torch.distributed.all_reduce(tokens)
         # Lightning has divided by the accumulation length, data parallelism by the number of ranks.
         divided = self.nominal_tokens * self.trainer.accumulate_grad_batches * self.trainer.world_size
-        gradients = [p.grad for p in self.parameters() if p.grad is not None]
+        # Not `self.parameters()`, which goes through all modules.
+        trained = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+        gradients = [p.grad for p in trained]
         factor, norm = divided / tokens.to(torch.float32), None
         if gradient_clip_val is not None:
             norm = torch.nn.utils.get_total_norm(gradients) * factor
             factor = factor * (gradient_clip_val / (norm + 1e-6)).clamp(max=1.0)
         torch._foreach_mul_(gradients, factor)
         if self.guard is not None:
-            self.guard.judge(self.parameters(), optimizer, norm)
+            self.guard.judge(trained, optimizer, norm)
 
     def on_train_start(self) -> None:
         self._window_tokens = None
