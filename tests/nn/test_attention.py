@@ -4,6 +4,7 @@ import math
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from transformer.nn.attention import attention
@@ -107,6 +108,25 @@ def test_a_row_without_keys_is_zero_and_harms_no_gradient(backend):
     weights = (query.detach() @ key.detach().mT).masked_fill(~mask, -math.inf).softmax(-1)
     (weights @ naive_value)[1, :, :2].sum().backward()
     assert naive_value.grad[1].isnan().all()
+
+
+@pytest.mark.parametrize("empty", [0, 1, QUERIES])
+def test_no_kernel_is_asked_about_a_row_without_keys(empty, monkeypatch):
+    """Some give NaN or a mean over the padding; the outputs of the one that runs here would not tell."""
+    kernel, asked = F.scaled_dot_product_attention, []
+
+    def record(*inputs, attn_mask, **settings):
+        asked.append(attn_mask)
+        return kernel(*inputs, attn_mask=attn_mask, **settings)
+
+    monkeypatch.setattr(F, "scaled_dot_product_attention", record)
+    mask = torch.rand(BATCH, 1, QUERIES, KEYS) < 0.7
+    mask[..., 0] = True
+    mask[1, 0, :empty] = False
+    output = attention(*_inputs(), mask=mask).output
+    assert asked[0].any(-1).all()
+    assert not output[1, :, :empty].any()
+    assert torch.equal(asked[0][0], mask[0])
 
 
 @BACKENDS

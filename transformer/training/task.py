@@ -63,9 +63,8 @@ class Task(LightningModule, ABC):
         # Random numbers are a function of (seed, batch, rank): a resumed run needs no generator state to go on exactly.
         seed = mixed_seed(self.config.seed, batch_idx, self.global_rank)
         if self.device.type == "cpu":
-            torch.default_generator.manual_seed(
-                seed
-            )  # `torch.manual_seed` also takes a stack trace for each GPU library
+            # `torch.manual_seed` would also take a stack trace for every GPU library, at every step.
+            torch.default_generator.manual_seed(seed)
         else:
             torch.manual_seed(seed)
 
