@@ -144,6 +144,9 @@ def test_own_yaml_files_are_found_and_may_use_the_given_ones(tmp_path: Path) -> 
         ("python_docs", "tokenizer=char"),
         ("mine", "data=python_docs"),
         ("phrases_en_de", "optimizer=muon"),
+        ("multi30k_de_en", "model=transformer_base"),  # by the experiment that it begins with
+        ("multi30k_en_fr", "optimizer=adamw"),
+        ("circular", "data=python_docs"),
     ],
 )
 def test_an_experiment_with_settings_of_its_own_for_a_group_takes_no_other_option(
@@ -151,6 +154,9 @@ def test_an_experiment_with_settings_of_its_own_for_a_group_takes_no_other_optio
 ) -> None:
     (tmp_path / "experiment").mkdir()
     (tmp_path / "experiment" / "mine.yaml").write_text("# @package _global_\ndata:\n  num_train: 7\n", encoding="utf-8")
+    for name, bases in (("circular", "[circle]"), ("circle", "[/experiment/circular, mine]")):
+        text = f"# @package _global_\ndefaults: {bases}\n"
+        (tmp_path / "experiment" / f"{name}.yaml").write_text(text, encoding="utf-8")
     group = choice.partition("=")[0]
     with pytest.raises(SettingsError) as caught:
         composed(f"experiment={experiment}", choice, other=tmp_path)

@@ -23,8 +23,8 @@ def test_without_the_extra_it_names_the_extra(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setitem(sys.modules, "gradio", None)
     assert run() == (
         2,
-        "error: the playground needs Gradio, which comes with the extra `playground`: "
-        "pip install 'trueformer[playground]'.\n",
+        "error: the playground needs Gradio, which comes with the extra `playground`; in a clone: "
+        "pip install -e '.[playground]'.\n",
     )
 
 

@@ -84,7 +84,7 @@ def test_a_logger_that_is_not_installed_is_refused_before_the_data_are_read(
     config = TrainConfig.from_plain(run_settings("text", {"loggers": [{"name": "csv"}, {"name": logger}]}))
     with pytest.raises(ValueError, match=f"`logger={logger}` needs the package {logger}, which is not installed") as e:
         train(config, tmp_path / "run", Console(quiet=True))
-    assert str(e.value).endswith("pip install 'trueformer[tracking]'")
+    assert str(e.value).endswith("in a clone: pip install -e '.[tracking]'")
     assert not (tmp_path / "run").exists()
 
 

@@ -16,7 +16,7 @@ from transformer.training.config import TrainConfig
 from transformer.training.history import read_history
 from transformer.training.run import train
 from transformer.training.task import Sample
-from transformer.training.translation import TranslationTask
+from transformer.training.translation import TranslationTask, first_of_each
 
 Settings = Callable[..., dict[str, Any]]
 
@@ -56,6 +56,37 @@ def test_scores_are_those_of_the_first_sentences_whatever_the_batches(
     for score in (bleu, chrf, exact_match):
         expected = score(outputs, references)
         assert entry[f"validation/{expected.name}"] == pytest.approx(expected.value, abs=1e-4)
+
+
+@pytest.mark.parametrize("budget", [160, 2000])
+def test_every_corpus_of_a_mixture_is_scored_and_shown(
+    run_settings: Settings, tmp_path: Path, samples: list[Sample], budget: int
+) -> None:
+    plain = run_settings("translation", {"trainer.max_steps": 1, "validation.num_generated": 5})
+    plain["validation"]["num_shown"] = 9
+    plain["batching"]["max_tokens_per_batch"] = budget
+    for name, num_pairs in (("big", 6), ("small", 1), ("other", 6)):
+        lines = "".join(f"{name} {number}\t{number} {name}\n" for number in range(num_pairs))
+        (tmp_path / f"{name}.tsv").write_text(lines, encoding="utf-8")
+    files = {name: str(tmp_path / f"{name}.tsv") for name in ("big", "small", "other")}
+    corpora = {name: {"name": "tsv", "train": file, "validation": file} for name, file in files.items()}
+    plain["data"] = {"name": "mixture", "corpora": corpora}
+    train(TrainConfig.from_plain(plain), tmp_path / "run", Console(quiet=True))
+    assert [sample.source for sample in samples] == ["big 0", "small 0", "other 0", "big 1", "other 1"]
+    assert [sample.reference for sample in samples] == ["0 big", "0 small", "0 other", "1 big", "1 other"]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "number", "expected"),
+    [
+        ([5], 3, [0, 1, 2]),
+        ([2, 3], 9, [0, 2, 1, 3, 4]),
+        ([2, 3], 0, []),
+        ([0, 2], 2, [0, 1]),
+    ],
+)
+def test_first_of_each_corpus(sizes: list[int], number: int, expected: list[int]) -> None:
+    assert list(first_of_each(sizes, number)) == expected
 
 
 def test_bleu_cuts_words_as_the_data_says(

@@ -58,19 +58,28 @@ def compose_all(folder: Path, name: str, overrides: Sequence[str], other: Path |
 def _refuse_overlap(job: Sequence[str], folders: Sequence[Path]) -> None:
     """An experiment's own values would win, unnoticed, over a model, data set or tokenizer chosen beside it."""
     chosen = {key: value for key, equals, value in (override.partition("=") for override in job) if equals}
-    files = [folder / "experiment" / f"{chosen.get('experiment')}.yaml" for folder in folders]
-    file = next((file for file in files if file.is_file()), None)
-    if file is None:
-        return
-    experiment = OmegaConf.load(file)
-    assert isinstance(experiment, DictConfig)
+    own = list(_with_bases(str(chosen.get("experiment")), folders))
     for group in ("data", "model", "tokenizer", "optimizer"):
-        if group in chosen and experiment.get(group):
+        if group in chosen and any(experiment.get(group) for experiment in own):
             raise SettingsError(
                 f"`{group}={chosen[group]}` and `experiment={chosen['experiment']}` both make settings of the {group}. "
                 f"Change single ones ({group}.SETTING=...), or start from experiment=translation or "
                 "experiment=language_model."
             )
+
+
+def _with_bases(name: str, folders: Sequence[Path]) -> Iterator[DictConfig]:
+    """The experiment's file, and those of the experiments that it begins with, as their `defaults` name them."""
+    names = [name]
+    for one in names:  # grows meanwhile
+        file = next((file for folder in folders if (file := folder / "experiment" / f"{one}.yaml").is_file()), None)
+        if file is None:
+            continue
+        experiment = OmegaConf.load(file)
+        assert isinstance(experiment, DictConfig)
+        yield experiment
+        bases = [str(base).removeprefix("/experiment/") for base in experiment.get("defaults", [])]
+        names += [base for base in bases if base not in names]
 
 
 def _explain_hydra(error: Exception) -> str:

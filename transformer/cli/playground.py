@@ -33,8 +33,8 @@ def playground(
     with one_line_errors():
         if importlib.util.find_spec("gradio") is None:
             raise ValueError(
-                "the playground needs Gradio, which comes with the extra `playground`: "
-                "pip install 'trueformer[playground]'."
+                "the playground needs Gradio, which comes with the extra `playground`; in a clone: "
+                "pip install -e '.[playground]'."
             )
         set_threads(threads)
         # Gradio asks for its newest version and reports its use unless told not to before it is imported.

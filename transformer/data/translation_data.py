@@ -34,10 +34,11 @@ log = logging.getLogger(__name__)
 
 
 class TaggedPairs(NamedTuple):
-    """A validation or test split: texts, and the tag that stands before each source, or None."""
+    """A validation or test split: texts, the tag that stands before each source or None, the pairs of each corpus."""
 
     rows: list[tuple[str, ...]]
     tags: list[str | None]
+    sizes: list[int]
 
 
 class TranslationSetup(NamedTuple):
@@ -57,13 +58,15 @@ def read_pairs(config: TranslationDataConfig, split: Split) -> TaggedPairs | Non
     """
     rows: list[tuple[str, ...]] = []
     tags: list[str | None] = []
+    sizes = []
     for name, corpus in pair_corpora(config).items():
         source = open_source(name, corpus, split)
         if source is not None:
             found = read_all(source)
             rows += found
             tags += [corpus.tag] * len(found)
-    return TaggedPairs(rows, tags) if rows else None
+            sizes.append(len(found))
+    return TaggedPairs(rows, tags, sizes) if rows else None
 
 
 def prepare_translation(

@@ -71,7 +71,7 @@ def _translation_parts(
     model = build_model(config.model, *setup.tokenizers)
     assert isinstance(model, EncoderDecoder)
     pairs = [(source, target) for source, target in setup.validation.rows]
-    task = TranslationTask(config, model, setup.tokenizers.target, pairs)
+    task = TranslationTask(config, model, setup.tokenizers.target, pairs, setup.validation.sizes)
     return RunParts(task, setup.data, setup.tokenizers, setup.report)
 
 

@@ -109,8 +109,8 @@ def check_loggers(loggers: Sequence[LoggerConfig]) -> None:
     for logger in loggers:
         if not isinstance(logger, CsvLoggerConfig) and importlib.util.find_spec(logger.name) is None:
             raise ValueError(
-                f"`logger={logger.name}` needs the package {logger.name}, which is not installed: "
-                f"pip install 'trueformer[tracking]'"
+                f"`logger={logger.name}` needs the package {logger.name}, which is not installed; in a clone: "
+                "pip install -e '.[tracking]'"
             )
 
 

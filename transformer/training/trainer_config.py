@@ -49,7 +49,10 @@ class ValidationConfig(Config):
         500, ge=1, description="optimizer steps between validations; the last step always is one"
     )
     num_generated: int | None = Field(
-        None, ge=0, description="translation only: validation sentences translated and scored; null: 200"
+        None,
+        ge=0,
+        description="translation only: validation sentences translated and scored, the first ones of each corpus; "
+        "null: 200",
     )
     num_shown: int = Field(3, ge=0, description="sample outputs shown each time")
     attention: bool | None = Field(

@@ -1,5 +1,8 @@
 """Training an encoder-decoder to translate."""
 
+import itertools
+from collections.abc import Sequence
+
 import torch.distributed
 
 from transformer.data.batches.collate import TranslationBatch
@@ -28,6 +31,7 @@ class TranslationTask(Task):
         model: what to train.
         target_tokenizer: to turn ids into text.
         validation_pairs: source and target texts of the validation split, for scores and samples.
+        corpus_sizes: how many of them, one after the other, belong to each corpus; by default they are one.
     """
 
     model: EncoderDecoder
@@ -38,9 +42,15 @@ class TranslationTask(Task):
         model: EncoderDecoder,
         target_tokenizer: Tokenizer,
         validation_pairs: list[tuple[str, str]],
+        corpus_sizes: Sequence[int] | None = None,
     ) -> None:
         super().__init__(config, model)
         self.target_tokenizer, self.validation_pairs = target_tokenizer, validation_pairs
+        wanted = config.validation.num_generated
+        self._generated = first_of_each(
+            [len(validation_pairs)] if corpus_sizes is None else corpus_sizes,
+            DEFAULT_GENERATED if wanted is None else wanted,
+        )
         self._outputs: dict[int, str] = {}
 
     def loss(self, batch: TranslationBatch) -> LossSum:
@@ -66,12 +76,12 @@ class TranslationTask(Task):
 
     def validation_step(self, batch: TranslationBatch, batch_idx: int) -> None:
         super().validation_step(batch, batch_idx)
-        num_generated = self.config.validation.num_generated
-        wanted_N = (batch.index_B < (DEFAULT_GENERATED if num_generated is None else num_generated)).nonzero()[:, 0]
-        if len(wanted_N) == 0:
+        all_indices = batch.index_B.tolist()
+        wanted = [row for row, index in enumerate(all_indices) if index in self._generated]
+        if not wanted:
             return
-        source_NS, mask_NS = batch.source_BS[wanted_N], batch.source_mask_BS[wanted_N]
-        indices = batch.index_B[wanted_N].tolist()
+        indices = [all_indices[row] for row in wanted]
+        source_NS, mask_NS = batch.source_BS[wanted], batch.source_mask_BS[wanted]
         config = GreedyConfig(name="greedy")  # quick, and the same whatever the final search
         lengths = [
             translation_lengths(length, config, self.model.config.max_length) for length in mask_NS.sum(1).tolist()
@@ -95,7 +105,7 @@ class TranslationTask(Task):
             outputs = {index: text for part in gathered for index, text in part.items()}
         if not outputs:
             return
-        indices = sorted(outputs)
+        indices = [index for index in self._generated if index in outputs]
         references = [self.validation_pairs[index][1] for index in indices]
         data = self.config.data
         assert not isinstance(data, TextCorpusConfig), "refused with the configuration"
@@ -106,3 +116,22 @@ class TranslationTask(Task):
             for index in indices[: self.config.validation.num_shown]
             for source, reference in [self.validation_pairs[index]]
         ]
+
+
+def first_of_each(sizes: Sequence[int], number: int) -> dict[int, None]:
+    """As many of the first pairs of each corpus, while they last: the first of each, the second of each, and so on.
+
+    So a model of several directions is judged by all of them.
+
+    Args:
+        sizes: the pairs of each corpus, which stand one after the other.
+        number: of pairs to choose in all; fewer where there are not so many.
+
+    Returns:
+        The places chosen, in order (an ordered set).
+    """
+    starts = itertools.accumulate(sizes, initial=0)
+    places = [range(start, start + size) for start, size in zip(starts, sizes, strict=False)]
+    rounds = itertools.zip_longest(*places)
+    chosen = (place for one in rounds for place in one if place is not None)
+    return dict.fromkeys(itertools.islice(chosen, number))
