@@ -7,13 +7,13 @@ from pydantic import BaseModel, ConfigDict
 
 
 class Config(BaseModel):
-    """A frozen group of settings that refuses unknown keys and wrong types.
+    """A frozen group of settings that refuses unknown keys, wrong types, and numbers that are not finite.
 
     Strict: the string ``"3"`` is not a number and ``1`` is not a truth value; an integer where a float is expected
     is accepted. Plain data (what YAML and JSON give) is read with :meth:`from_plain`.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, validate_default=True)
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, validate_default=True, allow_inf_nan=False)
 
     @classmethod
     def from_plain(cls, data: dict[str, Any]) -> Self:

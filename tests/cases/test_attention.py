@@ -224,7 +224,7 @@ def test_ATT_09_heads_that_do_not_divide_are_refused_when_the_settings_are_read(
 
     with pytest.raises(ValueError, match=r"`num_heads` must divide `d_model` \(10\), but is 3\."):
         read(10, 3)
-    with pytest.raises(ValueError, match=r"num_heads\n.*greater than 0.*input_value=0"):
+    with pytest.raises(ValueError, match=r"`num_heads` must be at least 1 and divide `d_model` \(8\), but is 0\."):
         read(8, 0)
     assert read(1, 1).head_size == 1
 

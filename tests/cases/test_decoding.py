@@ -233,10 +233,14 @@ def test_DEC_09_extreme_sampling_settings(table_model, dtype, settings, expected
     }
 
 
-@pytest.mark.parametrize("settings", [{"temperature": -1.0}, {"top_k": 0}])
+@pytest.mark.parametrize(
+    "settings", [{"temperature": -1.0}, {"top_k": 0}, {"temperature": math.inf}, {"temperature": math.nan}]
+)
 def test_DEC_09_senseless_settings_are_refused(settings):
     with pytest.raises(ValidationError, match=next(iter(settings))):
         SampleConfig(name="sample", **settings)
+    with pytest.raises(ValidationError, match=next(iter(settings))):
+        SampleConfig.from_plain({"name": "sample", **settings})
 
 
 def _logits_of_a_run(bundle, prompts, steps=5):

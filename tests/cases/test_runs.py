@@ -139,6 +139,17 @@ def test_CFG_02_an_empty_validation_file_is_refused_at_start(run_settings: Setti
     assert not (tmp_path / "run").exists()
 
 
+def test_CFG_02_empty_validation_files_of_pairs_are_refused_at_start(run_settings: Settings, tmp_path: Path) -> None:
+    (tmp_path / "empty.de").write_text("")
+    (tmp_path / "some.en").write_text("a\nb\n")
+    plain = run_settings("translation")
+    plain["data"] = {"name": "parallel_text", "folder": str(tmp_path), "train_source": "some.en"}
+    plain["data"] |= {"train_target": "some.en", "validation_source": "some.en", "validation_target": "empty.de"}
+    with pytest.raises(ValueError, match=r"'.*empty\.de' is empty"):
+        train(TrainConfig.from_plain(plain), tmp_path / "run", QUIET)
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.fixture
 def with_losses(run_settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., RunResult]:
     """Train a model whose validations find the given losses, every ``every`` steps, and stop early."""

@@ -1,6 +1,7 @@
 """`transformer-average`: of a run's checkpoints and of bundles."""
 
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,16 @@ from transformer.cli.average import app
 from transformer.training.checkpoints import load_checkpoint
 from transformer.training.config import TrainConfig
 from transformer.training.run import train
+
+
+class Malice:
+    """Writes a file when it is unpickled."""
+
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Path.write_text, (self.marker, "run"))
 
 
 def average(*arguments: object) -> Result:
@@ -93,6 +104,26 @@ def test_several_bundles(tmp_path: Path, tiny_bundle: Callable[..., Any]) -> Non
     for name, parameter in loaded.named_parameters():
         expected = torch.stack([each[name].double() for each in parameters]).mean(0)
         torch.testing.assert_close(parameter.double(), expected, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", ["last.ckpt", "latest-step=6.ckpt"])
+@pytest.mark.parametrize("kind", ["pickle", "truncated", "text"])
+def test_CKPT_06_other_files_are_refused_with_their_path(
+    run_folder: Path, tmp_path: Path, name: str, kind: str
+) -> None:
+    folder, marker = tmp_path / "run", tmp_path / "marker"
+    shutil.copytree(run_folder, folder)
+    path = folder / "checkpoints" / name
+    match kind:
+        case "pickle":
+            torch.save({**torch.load(path, weights_only=True), "more": Malice(marker)}, path)
+        case "truncated":
+            path.write_bytes(path.read_bytes()[:2000])
+        case "text":
+            path.write_text("not a checkpoint\n")
+    assert str(path) in refusal(folder, "--last", 3, "--output", tmp_path / "mean")
+    assert not marker.exists()
+    assert not (tmp_path / "mean").exists()
 
 
 @pytest.mark.parametrize(

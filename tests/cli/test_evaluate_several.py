@@ -130,7 +130,10 @@ def test_a_report_in_markdown(run_command: Callable[..., Any], corpus: list[str]
         (["length_borders=[3,3]"], "`length_borders` must grow from one to the next, but are [3, 3]."),
         (["baseline={b0}"], "every bundle must be named once, also as the `baseline`, but "),
         (["bundle=[]"], "`bundle` must have at least 1 item, but has 0."),
-        (["baseline={short}"], "must have one translation a line for each of the 5 sentences, but has 1 lines."),
+        (
+            ["baseline={short}"],
+            "must have one translation a line for each of the 5 sentences of the test split, but has 1 lines.",
+        ),
         (["stride=2"], "`stride` is for language models and has no effect on a translation model; leave it out."),
         (["baseline={lm}"], "must be of one kind, but "),
         (["baseline=typo.txt"], "`baseline` must be a bundle's folder or a file of translations, but typo.txt does "),

@@ -1,6 +1,7 @@
 """The search that options make of a bundle's own."""
 
 import inspect
+import math
 
 import pytest
 
@@ -90,6 +91,9 @@ def test_a_tool_that_samples_unless_told_otherwise():
         (BEAM, {"groups": 2}, "--groups above 1 and --diversity above 0 belong together, but they are 2 and 0."),
         (BEAM, {"max_new_tokens": 1}, "--min-new-tokens must not be above --max-new-tokens (1), but is 2."),
         (SAMPLE, {"epsilon": 0.0}, "--epsilon must be greater than 0, but is 0."),
+        (SAMPLE, {"temperature": math.inf}, "--temperature must be a finite number, but is inf."),
+        (BEAM, {"length_penalty": math.nan}, "--length-penalty must be a finite number, but is nan."),
+        (BEAM, {"length_penalty": 500.0}, "--length-penalty must be less than or equal to 10, but is 500."),
         (MBR, {"top_p": 0.0}, "--top-p must be greater than 0, but is 0."),
         (BEAM, {"repetition_penalty": 0.0}, "--repetition-penalty must be greater than 0, but is 0."),
     ],

@@ -25,7 +25,7 @@ BOM = "\ufeff"
 def files(tmp_path: Path) -> PairFiles:
     """Two sentences with two references each, as Windows and compression tools leave them."""
     (tmp_path / "source").write_bytes(f"{BOM}abc\r\nd\u2028e\r\n".encode())
-    (tmp_path / "one").write_text(f"{BOM}cba\ne")
+    (tmp_path / "one").write_text(f"{BOM}c\u2028b\x85a\ne")
     (tmp_path / "two.gz").write_bytes(gzip.compress(b"cab\nd e\n"))
     return PairFiles(tmp_path / "source", (tmp_path / "one", tmp_path / "two.gz"))
 
@@ -38,7 +38,7 @@ def with_data(bundle: Bundle, data: Any) -> Bundle:
 def test_pairs_are_scored_as_the_same_texts_are(tiny_bundle: Make, files: PairFiles) -> None:
     bundle = tiny_bundle("encoder_decoder")
     texts = read_files(bundle.config, files)
-    sources, first, second = ["abc", "d\u2028e"], ["cba", "e"], ["cab", "d e"]
+    sources, first, second = ["abc", "d\u2028e"], ["c\u2028b\x85a", "e"], ["cab", "d e"]
     assert texts == PairSplit(None, sources, first, [None, None], "13a", [second])
     scored = score_on(bundle, texts)
     expected = evaluate_translation(Translator(bundle), sources, first, more_references=[second])
@@ -117,14 +117,16 @@ def test_bundles_are_scored_on_the_same_files(tiny_bundle: Make, files: PairFile
 def test_translations_of_another_system(tmp_path: Path) -> None:
     path = tmp_path / "other.txt"
     path.write_bytes("eins\n\nzwei\u2028drei\r\n".encode())
-    assert read_translations(path, 3) == ["eins", "", "zwei\u2028drei"]
+    assert read_translations(path, 3, "ref.de") == ["eins", "", "zwei\u2028drei"]
     path.write_bytes(f"{BOM}eins\nzwei".encode())
-    assert read_translations(path, 2) == ["eins", "zwei"]
-    with pytest.raises(ValueError, match=r"other\.txt must have one .* each of the 3 sentences, but has 2 lines\.$"):
-        read_translations(path, 3)
+    assert read_translations(path, 2, "ref.de") == ["eins", "zwei"]
+    with pytest.raises(
+        ValueError, match=r"other\.txt must have one .* each of the 3 sentences of ref\.de, but has 2 lines\.$"
+    ):
+        read_translations(path, 3, "ref.de")
     path.write_bytes(b"\xff\n")
     with pytest.raises(ValueError, match=r"other\.txt' must be UTF-8, but line 1 is not"):
-        read_translations(path, 1)
+        read_translations(path, 1, "ref.de")
     path.write_bytes(b"")
     with pytest.raises(ValueError, match=r"other\.txt' is empty"):
-        read_translations(path, 1)
+        read_translations(path, 1, "ref.de")

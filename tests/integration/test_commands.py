@@ -185,6 +185,7 @@ def test_LOSS_03_two_ranks_are_one_with_twice_the_batches(tmp_path: Path) -> Non
         "trainer.max_steps=4",
         "trainer.log_every_n_steps=3",
         "validation.every_n_steps=2",
+        "validation.num_generated=4",
     ]
     run(tmp_path, "train", *SMALL, *even, "trainer.accumulate_grad_batches=2", "hydra.run.dir=one")
     ranks = run(tmp_path, "train", *SMALL, *even, "trainer.devices=2", "trainer.strategy=ddp", "hydra.run.dir=two")
@@ -197,7 +198,10 @@ def test_LOSS_03_two_ranks_are_one_with_twice_the_batches(tmp_path: Path) -> Non
     for name, tensor in one["state_dict"].items():
         if name.startswith("model."):
             assert (tensor - two["state_dict"][name]).norm() <= 1e-5 * tensor.norm(), name
-    assert losses_of(folders[0], "validation/loss") == pytest.approx(losses_of(folders[1], "validation/loss"), rel=1e-5)
+    for metric in ("validation/loss", "validation/chrf"):  # EVAL-01: scores are those of all ranks' translations
+        one_by_one, together = (losses_of(folder, metric) for folder in folders)
+        assert one_by_one[-1] > 0
+        assert one_by_one == pytest.approx(together, rel=1e-5)
 
     run(tmp_path, "train", "resume=two", "trainer.max_steps=6")
     run(tmp_path, "train", "resume=one", "trainer.max_steps=6")

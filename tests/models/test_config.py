@@ -60,7 +60,7 @@ def test_plain_data_comes_back_as_it_went():
         ({"position": "rotary", "num_heads": 4}, r"even head size, but `d_model` / `num_heads` is 3\."),
         ({"rotary_base": 500.0}, r"`rotary_base` has no effect with `position: learned`"),
         ({"initialization": "xavier", "init_std": 0.1}, "`init_std` has no effect with `initialization: xavier`"),
-        ({"num_heads": 0}, "num_heads\n.*greater than 0"),
+        ({"num_heads": 0}, r"`num_heads` must be at least 1 and divide `d_model` \(12\), but is 0\."),
         ({"num_layers": 0}, "num_layers\n.*greater than or equal to 1"),
         ({"max_length": 0}, "max_length\n.*greater than 0"),
         ({"dropout": 1.0}, "dropout\n.*less than 1"),

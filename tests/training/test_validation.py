@@ -11,6 +11,8 @@ from rich.console import Console
 
 from transformer.data.subwords.tokenizer import Tokenizer
 from transformer.data.translation_data import read_pairs
+from transformer.decoding.config import GreedyConfig
+from transformer.inference.translator import Translator
 from transformer.metrics.text import bleu, chrf, exact_match
 from transformer.training.config import TrainConfig
 from transformer.training.history import read_history
@@ -74,6 +76,23 @@ def test_every_corpus_of_a_mixture_is_scored_and_shown(
     train(TrainConfig.from_plain(plain), tmp_path / "run", Console(quiet=True))
     assert [sample.source for sample in samples] == ["big 0", "small 0", "other 0", "big 1", "other 1"]
     assert [sample.reference for sample in samples] == ["0 big", "0 small", "0 other", "1 big", "1 other"]
+
+
+def test_DATA_03_a_blank_source_is_answered_as_the_finished_model_does(
+    run_settings: Settings, tmp_path: Path, samples: list[Sample]
+) -> None:
+    (tmp_path / "source").write_text("\na b\n \u00a0\nc\n", encoding="utf-8")
+    (tmp_path / "target").write_text("x\nb a\ny\nc\n", encoding="utf-8")
+    plain = run_settings("translation", {"trainer.max_steps": 1, "validation.num_generated": 4})
+    plain["validation"]["num_shown"] = 4
+    sides = {f"{split}_{side}": side for split in ("train", "validation") for side in ("source", "target")}
+    plain["data"] = {"name": "parallel_text", "folder": str(tmp_path), **sides}
+    result = train(TrainConfig.from_plain(plain), tmp_path / "run", Console(quiet=True))
+    outputs = [sample.output for sample in samples]
+    assert (outputs[0], outputs[2]) == ("", "")
+    assert "" not in (outputs[1], outputs[3])
+    greedy = GreedyConfig(name="greedy")
+    assert Translator(result.bundle).translate(["", "a b", " \u00a0", "c"], greedy) == outputs
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from transformer.inference.split import PairSplit, SplitScores, TextSplit, score
 from transformer.metrics.breakdown import extremes, length_breakdown
 from transformer.metrics.significance import paired_bootstrap
 from transformer.metrics.spread import Spread, spread
-from transformer.metrics.text import BleuTokenize, all_scores
+from transformer.metrics.text import all_scores
 
 
 def run_evaluation(config: EvaluateConfig, console: Console, command: str) -> None:
@@ -68,7 +68,7 @@ def run_evaluation(config: EvaluateConfig, console: Console, command: str) -> No
     if config.baseline is not None:
         if with_file:
             assert isinstance(texts, PairSplit), "refused with the settings without effect"
-            scored = _score_file(Path(config.baseline), texts, config.bleu_tokenize)
+            scored = _score_file(Path(config.baseline), texts, config)
         else:
             scored = score(candidates[-1])
         _print_scores(scored, config.baseline)
@@ -163,10 +163,11 @@ def _score(candidate: Candidate, **settings: Any) -> SplitScores:
     return score_on(candidate.bundle, candidate.texts, **settings)
 
 
-def _score_file(path: Path, texts: PairSplit, bleu_tokenize: BleuTokenize | None) -> SplitScores:
-    lines = read_translations(path, len(texts.references))
+def _score_file(path: Path, texts: PairSplit, config: EvaluateConfig) -> SplitScores:
+    test_set = f"the {texts.split} split" if config.reference is None else config.reference[0]
+    lines = read_translations(path, len(texts.references), test_set)
     more = texts.more_references
-    scores = all_scores(lines, texts.references, bleu_tokenize or texts.bleu_tokenize, more_references=more)
+    scores = all_scores(lines, texts.references, config.bleu_tokenize or texts.bleu_tokenize, more_references=more)
     return SplitScores(texts.split, scores, texts.sources, lines, texts.references, more)
 
 

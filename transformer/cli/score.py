@@ -13,7 +13,7 @@ from transformer.cli.console import one_line_errors, set_up_logging
 from transformer.cli.line_answers import json_number
 from transformer.cli.line_options import Device, Ensemble, LinesAtOnce, Precision, Threads, load_for, set_threads
 from transformer.cli.lines import json_on_one_line, read_side_by_side, read_windows, write_in_step
-from transformer.decoding.config import BeamConfig, DecodingConfig
+from transformer.decoding.config import LARGEST_LENGTH_PENALTY, BeamConfig, DecodingConfig
 
 if TYPE_CHECKING:
     from transformer.inference.scorer import ForcedScore
@@ -44,7 +44,12 @@ def score(
     ] = None,
     length_penalty: Annotated[
         float | None,
-        typer.Option(min=0.0, help="Exponent of the length normalisation.", show_default="the bundle's search"),
+        typer.Option(
+            min=0.0,
+            max=LARGEST_LENGTH_PENALTY,
+            help="Exponent of the length normalisation.",
+            show_default="the bundle's search",
+        ),
     ] = None,
     output: Annotated[
         Literal["text", "json"],
@@ -130,9 +135,8 @@ def _decoding(decoding: DecodingConfig, length_penalty: float | None) -> Decodin
     """The search whose normalisation is used."""
     if length_penalty is None:
         return decoding
-    if isinstance(decoding, BeamConfig):
-        return decoding.model_copy(update={"length_penalty": length_penalty})
-    return BeamConfig(name="beam", length_penalty=length_penalty)
+    plain = decoding.to_plain() if isinstance(decoding, BeamConfig) else {"name": "beam"}
+    return BeamConfig.from_plain({**plain, "length_penalty": length_penalty})
 
 
 def _read_pairs(files: Sequence[Path], at_once: int) -> Iterator[list[tuple[str, str]]]:

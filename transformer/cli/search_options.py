@@ -7,7 +7,14 @@ from typing import Annotated, Any, Literal, assert_never
 import typer
 from pydantic import ValidationError
 
-from transformer.decoding.config import BeamConfig, DecodingConfig, GreedyConfig, MbrConfig, SampleConfig
+from transformer.decoding.config import (
+    LARGEST_LENGTH_PENALTY,
+    BeamConfig,
+    DecodingConfig,
+    GreedyConfig,
+    MbrConfig,
+    SampleConfig,
+)
 
 Kind = Literal["greedy", "beam", "sample", "mbr"]
 Given = Mapping[str, int | float | str | bool | None]
@@ -33,7 +40,13 @@ Normalization = Annotated[
 ]
 LengthPenalty = Annotated[
     float | None,
-    _option("--length-penalty", BEAM_PANEL, "That exponent: above 0 for longer output; 0 for none.", min=0.0),
+    _option(
+        "--length-penalty",
+        BEAM_PANEL,
+        "That exponent: above 0 for longer output; 0 for none.",
+        min=0.0,
+        max=LARGEST_LENGTH_PENALTY,
+    ),
 ]
 CoveragePenalty = Annotated[
     float | None,

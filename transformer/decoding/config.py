@@ -6,6 +6,9 @@ from pydantic import Field, model_validator
 
 from transformer.config import Config
 
+LARGEST_LENGTH_PENALTY = 10.0
+"""Far beyond what is of use (about 0.5 to 2), and its powers of lengths are still numbers."""
+
 
 class _SearchConfig(Config):
     max_new_tokens: int | None = Field(None, ge=0, description="tokens at most; null: as many as the model can")
@@ -48,7 +51,9 @@ class BeamConfig(_SearchConfig):
     normalization: Literal["gnmt", "average"] = Field(
         "gnmt", description="gnmt: divide by ((5 + length) / 6)^length_penalty; average: by length^length_penalty"
     )
-    length_penalty: float = Field(1.0, ge=0, description="exponent of the length; 0 compares plain probabilities")
+    length_penalty: float = Field(
+        1.0, ge=0, le=LARGEST_LENGTH_PENALTY, description="exponent of the length; 0 compares plain probabilities"
+    )
     coverage_penalty: float = Field(
         0.0, ge=0, description="translation: weight of the penalty for source tokens that got little attention"
     )

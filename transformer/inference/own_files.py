@@ -60,8 +60,13 @@ def read_files(config: BundleConfig, files: PairFiles | TextFiles) -> PairSplit 
     return PairSplit(None, sources, first, [tag] * len(sources), config.data.bleu_tokenize, more)
 
 
-def read_translations(path: Path, num_sentences: int) -> list[str]:
+def read_translations(path: Path, num_sentences: int, test_set: str) -> list[str]:
     """Another system's translations, one a line.
+
+    Args:
+        path: their file.
+        num_sentences: of the test set.
+        test_set: what it is called in the message of an error.
 
     Raises:
         ValueError: the file cannot be read, or has another number of lines than there are sentences.
@@ -69,8 +74,8 @@ def read_translations(path: Path, num_sentences: int) -> list[str]:
     lines = lines_of(path)
     if len(lines) != num_sentences:
         raise ValueError(
-            f"{path} must have one translation a line for each of the {num_sentences} sentences, but has "
-            f"{len(lines)} lines."
+            f"{path} must have one translation a line for each of the {num_sentences} sentences of {test_set}, "
+            f"but has {len(lines)} lines."
         )
     return lines
 

@@ -13,6 +13,8 @@ ActivationName = Literal["relu", "relu_squared", "gelu", "gelu_tanh", "swiglu"]
 
 def checked_head_size(d_model: int, num_heads: int, num_kv_heads: int) -> int:
     """Width of one attention head; refuses head counts that do not divide."""
+    if num_heads < 1:
+        raise ValueError(f"`num_heads` must be at least 1 and divide `d_model` ({d_model}), but is {num_heads}.")
     if d_model % num_heads != 0:
         raise ValueError(f"`num_heads` must divide `d_model` ({d_model}), but is {num_heads}.")
     if num_heads % num_kv_heads != 0:
@@ -24,7 +26,7 @@ class StackConfig(Config):
     """Everything that the layers of a model share: one width, one maximum length."""
 
     d_model: int = Field(gt=0, description="width of embeddings, residual stream and attention output")
-    num_heads: int = Field(gt=0, description="attention heads; must divide d_model")
+    num_heads: int = Field(description="attention heads; must divide d_model")
     num_kv_heads: int | None = Field(None, gt=0, description="key/value heads (GQA, MQA); default: num_heads")
     d_ff: int | None = Field(None, gt=0, description="inner width of the feed-forward; default: 4 * d_model")
     max_length: int = Field(gt=0, description="longest sequence, in tokens")

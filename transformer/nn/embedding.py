@@ -24,8 +24,9 @@ class TokenEmbedding(nn.Embedding):
 def check_tokens(tokens_BL: Tensor, vocab_size: int) -> None:
     """Refuse anything but integer ids of shape (batch, length) within the vocabulary.
 
-    The range is checked on the CPU only: on an accelerator it would wait for the device at every step; batches are
-    made, and checked, on the CPU.
+    The range is checked on the CPU only: on an accelerator it would wait for the device at every step. The ids of our
+    own batches are in range, as model and tokenizer come together; whoever makes ids otherwise can check them with this
+    function before they leave the CPU.
     """
     if tokens_BL.dim() != 2:
         raise ValueError(f"token ids must have shape (batch, length), but have {tuple(tokens_BL.shape)}.")

@@ -76,11 +76,13 @@ class TranslationTask(Task):
 
     def validation_step(self, batch: TranslationBatch, batch_idx: int) -> None:
         super().validation_step(batch, batch_idx)
-        all_indices = batch.index_B.tolist()
-        wanted = [row for row, index in enumerate(all_indices) if index in self._generated]
-        if not wanted:
+        chosen = [(row, index) for row, index in enumerate(batch.index_B.tolist()) if index in self._generated]
+        blank = {index for _, index in chosen if not self.validation_pairs[index][0].strip()}
+        self._outputs.update(dict.fromkeys(blank, ""))  # as the finished model answers them
+        chosen = [(row, index) for row, index in chosen if index not in blank]
+        if not chosen:
             return
-        indices = [all_indices[row] for row in wanted]
+        wanted, indices = [row for row, _ in chosen], [index for _, index in chosen]
         source_NS, mask_NS = batch.source_BS[wanted], batch.source_mask_BS[wanted]
         config = GreedyConfig(name="greedy")  # quick, and the same whatever the final search
         lengths = [
