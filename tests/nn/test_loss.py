@@ -151,6 +151,21 @@ def test_the_gradient_of_an_improbable_token_survives_products_in_float16():
     assert weight.grad[0].item() == pytest.approx(-1.02e-8, rel=0.02, abs=2e-8)  # the difference of 1 and 1 - 1e-8
 
 
+@pytest.mark.parametrize("size", [0.01, 3.0, 300.0])
+def test_the_gradient_of_a_frequent_token_does_not_leave_float16(size):
+    """4,000 rows of one label: its gradient, times what keeps small ones above zero, is a million and more."""
+    torch.manual_seed(0)
+    hidden = (size * torch.rand(4, 1000, 16)).requires_grad_()
+    weight = (torch.randn(50, 16) / size / 8).requires_grad_()
+    labels, scored = torch.full((4, 1000), 7), torch.ones(4, 1000, dtype=torch.bool)
+    cross_entropy(hidden, weight, labels, scored).loss.backward()
+    exact, weight.grad = weight.grad, None
+    with torch.autocast("cpu", dtype=torch.float16):
+        loss = cross_entropy(hidden, weight, labels, scored).loss
+    loss.backward()
+    assert (weight.grad - exact).norm() < 2e-3 * exact.norm()
+
+
 def _largest_allocation(rows: int, vocab_size: int, chunk_elements: int) -> int:
     hidden, weight = (
         torch.randn(1, rows, 8, requires_grad=True),

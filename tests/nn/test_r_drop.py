@@ -141,6 +141,20 @@ def test_sums_are_in_float32_for_half_precision_and_in_float64_for_double():
     assert r_drop_cross_entropy(*_inputs(), alpha=5.0).loss.dtype == torch.float64
 
 
+def test_the_gradient_of_a_frequent_token_does_not_leave_float16():
+    torch.manual_seed(0)
+    first = 3 * torch.rand(4, 1000, 16)
+    hidden = torch.stack([first, first + 0.1 * torch.randn_like(first)]).requires_grad_()
+    weight = (torch.randn(50, 16) / 8).requires_grad_()
+    labels, scored = torch.full((4, 1000), 7), torch.ones(4, 1000, dtype=torch.bool)
+    r_drop_cross_entropy(hidden, weight, labels, scored, alpha=5.0).loss.backward()
+    exact, weight.grad = weight.grad, None
+    with torch.autocast("cpu", dtype=torch.float16):
+        loss = r_drop_cross_entropy(hidden, weight, labels, scored, alpha=5.0).loss
+    loss.backward()
+    assert (weight.grad - exact).norm() < 5e-3 * exact.norm()
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_autocast_stays_close_to_float32(dtype):
     torch.manual_seed(0)

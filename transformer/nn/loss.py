@@ -125,7 +125,7 @@ class _LinearCrossEntropy(torch.autograd.Function):
                     if product == accumulate == grad_weight_VD.dtype:
                         grad_weight_VD.addmm_(grad_CV.T, shared_CD)
                     else:
-                        grad_weight_VD += (grad_CV.T @ shared_CD.to(product)).to(accumulate) / scale
+                        grad_weight_VD += summed_over_rows(grad_CV, shared_CD) / scale
                     if smoothing > 0:
                         grad_weight_VD -= smoothing / vocab_size * (chunk_CD * scored_C).sum(0, dtype=accumulate)
         ctx.save_for_backward(grad_hidden_ND, grad_weight_VD)
@@ -144,6 +144,20 @@ class _LinearCrossEntropy(torch.autograd.Function):
             None,
             None,
         )
+
+
+def summed_over_rows(grad_RV: Tensor, hidden_RD: Tensor) -> Tensor:
+    """``grad_RV.T @ hidden_RD`` in the precision of the first; in float32 for those of 16 bits.
+
+    Products of float16 add up in float32, but their result is float16 again, which ends at 65,504: the rows of a
+    frequent label alone can exceed that. So they are made small before, by as much as the largest sum could be.
+    """
+    if grad_RV.dtype != torch.float16:
+        return (grad_RV.T @ hidden_RD.to(grad_RV.dtype)).to(torch.promote_types(grad_RV.dtype, torch.float32))
+    largest, hidden_RD = torch.linalg.vector_norm(grad_RV, torch.inf, dtype=torch.float32), hidden_RD.float()
+    bound = len(grad_RV) * largest * torch.linalg.vector_norm(hidden_RD, torch.inf)
+    divisor = (bound / 2**15).clamp_min(1.0)
+    return (grad_RV.T @ (hidden_RD / divisor).half()).float() * divisor
 
 
 def product_dtype(hidden_ND: Tensor) -> torch.dtype:

@@ -7,7 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from transformer.nn.loss import CPU_CHUNK_ELEMENTS, GPU_CHUNK_ELEMENTS, HALF_SCALE, LossSum, product_dtype
+from transformer.nn.loss import CPU_CHUNK_ELEMENTS, GPU_CHUNK_ELEMENTS, HALF_SCALE, LossSum, product_dtype, summed_over_rows
 
 
 def r_drop_cross_entropy(
@@ -115,7 +115,7 @@ class _LinearRDrop(torch.autograd.Function):
                     grad_hidden_PND[:, start : start + rows] = (grad_PCV @ product_weight_VD).to(accumulate) / scale
                 if grad_weight_VD is not None:
                     grad_RV, chunk_RD = grad_PCV.flatten(0, 1), chunk_PCD.flatten(0, 1)
-                    grad_weight_VD += (grad_RV.T @ chunk_RD).to(accumulate) / scale
+                    grad_weight_VD += summed_over_rows(grad_RV, chunk_RD) / scale
         ctx.save_for_backward(grad_hidden_PND, grad_weight_VD)
         ctx.mark_non_differentiable(nll)
         return loss, nll
