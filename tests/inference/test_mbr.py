@@ -7,6 +7,7 @@ from pydantic import ValidationError
 from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 
+from transformer.bundle import Bundle
 from transformer.decoding.config import MbrConfig, SampleConfig
 from transformer.inference.constraints import Constraints
 from transformer.inference.mbr import least_risk
@@ -14,7 +15,7 @@ from transformer.inference.output import BLANK, Output
 from transformer.inference.translator import Translator
 
 SAMPLES = ["ein hund", "ein hund rennt", "ein hund rennt", "eine katze", "der hund rennt", "ein hund"]
-REST = {"constraints": None, "tags": None, "max_tokens_per_batch": 2048, "first_line": 1}
+REST = {"constraints": None, "tags": None, "bleu_tokenize": "13a", "max_tokens_per_batch": 2048, "first_line": 1}
 
 
 class Sampler:
@@ -52,6 +53,30 @@ def test_the_score_is_the_mean_utility_with_all_samples(utility):
     assert outputs[0].text == "ein hund rennt"
 
 
+def test_words_are_cut_as_the_data_says(tiny_bundle):
+    """By 13a a Chinese sentence is one word, and two that differ in one character have nothing in common."""
+    samples = ["今天天气很好我们去公园", "今天天气很好我们去学校", "昨天下雨他在家里睡觉", "今天天气真好我们去公园"]
+    rest = {**REST, "bleu_tokenize": "zh"}
+    [outputs] = least_risk(Sampler(samples), ["x"], _config(4, utility="bleu"), num_best=4, **rest)
+    metric = BLEU(tokenize="zh", effective_order=True)
+    for output in outputs:
+        expected = sum(metric.sentence_score(output.text, [sample]).score for sample in samples) / 4
+        assert output.score == pytest.approx(expected, abs=1e-9)
+    assert outputs[-1].text == samples[2]
+    assert outputs[0].score > 60
+
+    bundle = tiny_bundle("encoder_decoder")
+    data = bundle.config.data.model_copy(update={"bleu_tokenize": "char"})
+    config = bundle.config.model_copy(update={"data": data})
+    translator = Translator(Bundle(config, bundle.model, bundle.source_tokenizer, bundle.target_tokenizer))
+    sampling = SampleConfig(name="sample", max_new_tokens=6, temperature=0.7)
+    found = translator.search(["hund"], _config(8, utility="bleu", sampling=sampling), num_best=1)
+    [texts] = [[each.text for each in drawn] for drawn in translator.search(["hund"], sampling, num_best=8)]
+    metric = BLEU(tokenize="char", effective_order=True)
+    expected = sum(metric.sentence_score(found[0][0].text, [text]).score for text in texts) / 8
+    assert found[0][0].score == pytest.approx(expected, abs=1e-9)
+
+
 def test_samples_count_as_often_as_they_were_drawn():
     """Each text alone would win by its likeness to the others; being drawn often is what decides."""
     once, often = ["abc", "abd", "xyz"], ["abc", "abd", *["xyz"] * 4]
@@ -84,7 +109,7 @@ def test_blank_lines_stay_blank_and_the_rest_is_passed_on():
     constraints = [Constraints(prefix="a")] * 3
     outputs = least_risk(
         sampler, ["", "x", " \t"], _config(sampling=sampling), num_best=1, constraints=constraints, tags=["<a>"] * 3,
-        max_tokens_per_batch=60, first_line=5,
+        bleu_tokenize="13a", max_tokens_per_batch=60, first_line=5,
     )  # fmt: skip
     assert [[output.text for output in best] for best in outputs] == [[""], ["ein hund rennt"], [""]]
     assert outputs[0] == [BLANK]

@@ -128,8 +128,11 @@ class Translator:
             if given is not None:
                 check_one_for_each(what, given, texts)
         if isinstance(decoding, MbrConfig):
+            data = self.bundle.config.data
+            assert not isinstance(data, TextCorpusConfig), "a translation model is trained on pairs"
             return least_risk(self, texts, decoding, num_best=num_best, constraints=constraints, tags=tags,
-                              max_tokens_per_batch=max_tokens_per_batch, first_line=first_line)  # fmt: skip
+                              bleu_tokenize=data.bleu_tokenize, max_tokens_per_batch=max_tokens_per_batch,
+                              first_line=first_line)  # fmt: skip
         kept = [number for number, text in enumerate(texts) if text.strip()]
         kept_tags = None if tags is None else [tags[number] for number in kept]
         sources = self.encode([texts[number] for number in kept], kept_tags)

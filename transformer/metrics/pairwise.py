@@ -8,13 +8,16 @@ from sacrebleu.metrics.bleu import BLEU
 from sacrebleu.metrics.chrf import CHRF
 from sacrebleu.metrics.helpers import extract_all_char_ngrams
 
+from transformer.metrics.text import BleuTokenize
 
-def pairwise_bleu(texts: Sequence[str]) -> np.ndarray:
+
+def pairwise_bleu(texts: Sequence[str], tokenize: BleuTokenize = "13a") -> np.ndarray:
     """Sentence BLEU by sacreBLEU, 0 to 100: entry (h, r) is of text h as the translation and text r as the reference.
 
     Orders longer than the translation do not count (``effective_order``); precisions of zero are smoothed.
+    ``tokenize`` is sacreBLEU's tokenizer.
     """
-    metric = BLEU(effective_order=True)
+    metric = BLEU(tokenize=tokenize, effective_order=True)
     rows = [[metric.sentence_score(hypothesis, [reference]).score for reference in texts] for hypothesis in texts]
     return np.array(rows).reshape(len(texts), len(texts))
 

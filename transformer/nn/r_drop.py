@@ -7,7 +7,14 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from transformer.nn.loss import CPU_CHUNK_ELEMENTS, GPU_CHUNK_ELEMENTS, HALF_SCALE, LossSum, product_dtype, summed_over_rows
+from transformer.nn.loss import (
+    CPU_CHUNK_ELEMENTS,
+    GPU_CHUNK_ELEMENTS,
+    HALF_SCALE,
+    LossSum,
+    product_dtype,
+    summed_over_rows,
+)
 
 
 def r_drop_cross_entropy(
