@@ -204,3 +204,11 @@ def test_a_folder_that_cannot_be_written_is_an_error_in_one_line(text_folder, ru
     result = run_tool(app, [text_folder, "--text", "b", *ONE, "--output-folder", tmp_path / "file"])
     assert result.exit_code == 2
     assert f"error: {tmp_path / 'file'}: the pictures cannot be written: " in result.stderr
+
+
+def test_a_picture_too_large_to_draw_names_the_way_out(text_folder, run_tool, tmp_path, monkeypatch):
+    monkeypatch.setattr("transformer.cli.attention.MOST_PIXELS", 500)
+    result = run_tool(app, [text_folder, "--text", "the cat", "--output-folder", tmp_path / "pictures"])
+    assert result.exit_code == 2
+    assert "a PNG must have less than 500 pixels a side, but the tokens of all chosen heads need " in result.stderr
+    assert result.stderr.endswith(": choose fewer with --heads, or --format svg.\n")

@@ -93,6 +93,13 @@ def test_a_tool_that_samples_unless_told_otherwise():
         (SAMPLE, {"epsilon": 0.0}, "--epsilon must be greater than 0, but is 0."),
         (SAMPLE, {"temperature": math.inf}, "--temperature must be a finite number, but is inf."),
         (BEAM, {"length_penalty": math.nan}, "--length-penalty must be a finite number, but is nan."),
+        (BEAM, {"patience": 1e30}, "--patience must be less than or equal to 1000000, but is 1e+30."),
+        (
+            BEAM,
+            {"max_length_factor": 1e308},
+            "--max-length-factor must be less than or equal to 1000000, but is 1e+308.",
+        ),
+        (BEAM, {"min_new_tokens": 10**30}, "--min-new-tokens must be less than or equal to 2147483647, but is 1e+30."),
         (BEAM, {"length_penalty": 500.0}, "--length-penalty must be less than or equal to 10, but is 500."),
         (MBR, {"top_p": 0.0}, "--top-p must be greater than 0, but is 0."),
         (BEAM, {"repetition_penalty": 0.0}, "--repetition-penalty must be greater than 0, but is 0."),

@@ -38,6 +38,18 @@ def test_a_prompt_does_not_depend_on_the_others(tiny_bundle, decoding, position)
     assert generator.generate(prompts, decoding) == alone
 
 
+def test_a_prompt_that_the_tokenizer_drops_is_named(tiny_bundle, monkeypatch):
+    """As a tokenizer from a file does with invisible characters."""
+    generator = Generator(tiny_bundle("decoder_only"))
+    tokenizer = generator.bundle.target_tokenizer
+    original = tokenizer.encode_batch
+    monkeypatch.setattr(
+        tokenizer, "encode_batch", lambda texts: original([text.replace("\u200b", "") for text in texts])
+    )
+    with pytest.raises(ValueError, match=r"^line 6: the prompt has no token in this model's vocabulary\.$"):
+        generator.generate(["a", "", "\u200b"], GREEDY, first_line=4)
+
+
 def test_a_short_prompt_beside_a_long_one_may_fill_the_model(tiny_bundle):
     """Without ``max_new_tokens``: padding takes no position, so each prompt goes on as far as it does alone."""
     generator = Generator(tiny_bundle("decoder_only", max_length=12))

@@ -95,6 +95,17 @@ def test_a_cache_whose_rows_were_selected_continues_those_rows():
     assert (step[:, 0] - whole[:, 3]).abs().max() < 1e-12
 
 
+def test_rows_that_share_a_memory_take_one_token_at_a_time():
+    """Their queries are those of one attention; further tokens would be answered by the first one's."""
+    model, source, target = _model(), _ids(SOURCE_VOCAB, 8), _ids(TARGET_VOCAB, 5)
+    memory, cache = model.encode(source).memory_BSD, model.new_cache()
+    model.decode(target[:, :3], memory, cache=cache)
+    rows = torch.tensor([1, 0, 1])
+    cache.select(rows)
+    with pytest.raises(ValueError, match="must have one query each, but have 2: decode the tokens one by one"):
+        model.decode(torch.tensor([[4, 7], [5, 7], [6, 7]]), memory[rows], cache=cache)
+
+
 def test_ties():
     untied, decoder = _model(), _model(tie_embeddings="decoder")
     assert untied.output.weight is not untied.target_embedding.weight

@@ -227,3 +227,16 @@ def test_rotation_of_16_bit_heads_uses_exact_angles_and_its_gradient_turns_back(
     precise = type(rotation)(rotation.cos.double(), rotation.sin.double())
     assert torch.autograd.gradcheck(lambda x: rotate(x, precise), x)
     assert torch.autograd.gradgradcheck(lambda x: rotate(x, precise), x)
+
+
+def test_rotation_is_compiled_without_a_break():
+    torch.manual_seed(0)
+    rotation = RotaryPosition(9, 8, 10000.0).signals(torch.arange(5)[None], torch.arange(5)[None]).rotation
+    compiled = torch.compile(rotate, backend="eager", fullgraph=True)  # an error where the graph breaks
+    for dtype in (torch.float32, torch.bfloat16):
+        x, own = (torch.randn(2, 3, 5, 8).to(dtype).requires_grad_() for _ in range(2))
+        own.data.copy_(x.data)
+        compiled(x, rotation).square().sum().backward()
+        rotate(own, rotation).square().sum().backward()
+        torch.testing.assert_close(compiled(x, rotation), rotate(own, rotation))
+        torch.testing.assert_close(x.grad, own.grad)

@@ -34,8 +34,10 @@ class JsonAnswers:
     """
 
     def __init__(self, tokenizer: "Tokenizer", source_key: str, output_key: str) -> None:
+        from transformer.inference.constraints import KEPT_MATCHERS
+
         self._tokenizer, self._source_key, self._output_key = tokenizer, source_key, output_key
-        self._matcher = functools.lru_cache(4096)(self._new_matcher)
+        self._matcher = functools.lru_cache(KEPT_MATCHERS)(self._new_matcher)
 
     def __call__(
         self,

@@ -10,13 +10,24 @@ LARGEST_LENGTH_PENALTY = 10.0
 """Far beyond what is of use (about 0.5 to 2), and its powers of lengths are still numbers."""
 
 
+LARGEST_NUMBER, LARGEST_FACTOR = 2**31 - 1, 1e6
+"""Numbers of tokens beyond any model's."""
+
+
 class _SearchConfig(Config):
-    max_new_tokens: int | None = Field(None, ge=0, description="tokens at most; null: as many as the model can")
-    min_new_tokens: int = Field(0, ge=0, description="tokens at least before the output may end")
-    max_length_factor: float | None = Field(
-        None, gt=0, description="translation: tokens at most for each source token; null: 20 and 2 for each"
+    max_new_tokens: int | None = Field(
+        None, ge=0, le=LARGEST_NUMBER, description="tokens at most; null: as many as the model can"
     )
-    min_length_factor: float = Field(0.0, ge=0, description="translation: tokens at least for each source token")
+    min_new_tokens: int = Field(0, ge=0, le=LARGEST_NUMBER, description="tokens at least before the output may end")
+    max_length_factor: float | None = Field(
+        None,
+        gt=0,
+        le=LARGEST_FACTOR,
+        description="translation: tokens at most for each source token; null: 20 and 2 for each",
+    )
+    min_length_factor: float = Field(
+        0.0, ge=0, le=LARGEST_FACTOR, description="translation: tokens at least for each source token"
+    )
     repetition_penalty: float = Field(
         1.0, gt=0, description="logits of tokens in the output so far are divided by it if positive, else multiplied"
     )
@@ -57,7 +68,9 @@ class BeamConfig(_SearchConfig):
     coverage_penalty: float = Field(
         0.0, ge=0, description="translation: weight of the penalty for source tokens that got little attention"
     )
-    patience: float = Field(1.0, ge=1, description="the beam starts to shrink after (patience - 1) * size endings")
+    patience: float = Field(
+        1.0, ge=1, le=LARGEST_FACTOR, description="the beam starts to shrink after (patience - 1) * size endings"
+    )
     groups: int = Field(1, ge=1, description="diverse beam search: groups that the beam is divided into")
     diversity: float = Field(0.0, ge=0, description="with groups: what a token loses that another group took")
 

@@ -146,6 +146,9 @@ class Generator:
         ids = tokenizer.encode_batch([prompts[number] for number in kept])
         if self.bundle.config.mark_documents:
             ids = [[tokenizer.bos_id, *prompt] for prompt in ids]
+        for number, prompt in zip(kept, ids, strict=True):
+            if not prompt:  # a tokenizer may drop invisible characters
+                raise ValueError(f"line {first_line + number}: the prompt has no token in this model's vocabulary.")
         requests = []
         for number, prompt in zip(kept, ids, strict=True):
             line = first_line + number

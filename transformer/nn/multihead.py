@@ -110,9 +110,17 @@ class CrossAttention(nn.Module):
 
         With a cache, the memory is projected once; and where the cache says that several rows (of one query each) look
         at the same memory, they are queries of one attention, so that no keys and values are copied for each row.
+
+        Raises:
+            ValueError: rows that share a memory have several queries each.
         """
         query_BTD, shared = self.query(x_BTD), None if cache is None else cache.shared
         if shared is not None:
+            if query_BTD.shape[1] != 1:
+                raise ValueError(
+                    f"rows that share a memory must have one query each, but have {query_BTD.shape[1]}: decode the "
+                    "tokens one by one."
+                )
             query_BTD = shared.gather(query_BTD[:, 0])
         query_BHTE = split_heads(query_BTD, self.num_heads)
         if self.query_norm is not None:

@@ -128,6 +128,11 @@ class AlibiPosition(NoPosition):
 
 def rotate(x_BHLE: Tensor, rotation: Rotation) -> Tensor:
     """Apply rotary angles to the heads of queries or keys."""
+    if torch.compiler.is_compiling():  # a compiler writes into place by itself, and stops at what the class below does
+        precise = x_BHLE.to(torch.promote_types(x_BHLE.dtype, rotation.cos.dtype))
+        first, second = precise.chunk(2, dim=-1)
+        cos, sin = rotation
+        return torch.cat([first * cos - second * sin, second * cos + first * sin], dim=-1).to(x_BHLE.dtype)
     return _Rotate.apply(x_BHLE, rotation.cos, rotation.sin)  # type: ignore[no-untyped-call, no-any-return]
 
 
