@@ -1,6 +1,7 @@
 """A trained model as one folder: configuration, weights, tokenizers and a model card. Nothing in it is pickled."""
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -68,14 +69,20 @@ def build_model(
 
 
 def save_bundle(folder: Path, bundle: Bundle, card: str) -> None:
-    """Write the folder; ``card`` is its README."""
+    """Write the folder; ``card`` is its README.
+
+    Its configuration comes last: a folder without one is no bundle, so one that is half written is never taken for one.
+    """
     folder.mkdir(parents=True, exist_ok=True)
+    (folder / CONFIG).unlink(missing_ok=True)  # of a bundle that is written over
     save_tokenizers(folder, bundle.source_tokenizer, bundle.target_tokenizer)
     # named_parameters lists a tied parameter once, under its first name.
     tensors = {name: tensor.detach().contiguous().cpu() for name, tensor in bundle.model.named_parameters()}
     save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
     (folder / CARD).write_text(card, encoding="utf-8")
-    (folder / CONFIG).write_text(json.dumps(bundle.config.to_plain(), indent=2) + "\n", encoding="utf-8")
+    partial = folder / f".{CONFIG}.partial"
+    partial.write_text(json.dumps(bundle.config.to_plain(), indent=2) + "\n", encoding="utf-8")
+    os.replace(partial, folder / CONFIG)
 
 
 def load_bundle(folder: Path | str) -> Bundle:

@@ -178,3 +178,28 @@ def test_options_beside_an_experiment() -> None:
     assert composed("trainer=debug", "trainer.max_steps=2").trainer.max_steps == 2
     cosine = composed("scheduler=cosine").scheduler
     assert (cosine.name, cosine.warmup_steps) == ("cosine", default.scheduler.warmup_steps)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "arguments", "message"),
+    [
+        ("experiment/bad.yaml", "seed:\t- [1\n", ["experiment=bad"], "experiment/bad.yaml cannot be read as YAML: "),
+        ("experiment/bad.yaml", "- 1\n- 2\n", ["experiment=bad"], "experiment/bad.yaml must hold settings"),
+        ("data/bad.yaml", "train: a: b\n", ["experiment=translation", "data=bad"], "mapping values are not allowed"),
+        ("experiment/bad.yaml", "\xff", ["experiment=bad"], "experiment/bad.yaml cannot be read as YAML: "),
+    ],
+)
+def test_a_mistake_in_a_yaml_file_is_one_sentence(
+    tmp_path: Path, file: str, content: str, arguments: list[str], message: str
+) -> None:
+    (tmp_path / file).parent.mkdir()
+    (tmp_path / file).write_bytes(content.encode("latin-1"))
+    with pytest.raises(SettingsError) as caught:
+        composed(*arguments, other=tmp_path)
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_value_that_refers_to_nothing_is_one_sentence() -> None:
+    with pytest.raises(SettingsError, match=r"^Interpolation key 'nope' not found"):
+        composed("experiment=multi30k_en_de", "data.folder=${nope}")

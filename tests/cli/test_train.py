@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from omegaconf import OmegaConf
 
+from transformer.bundle import load_bundle
 from transformer.cli import data
 from transformer.cli import train as command
 from transformer.data.preparation.report import CorpusReport, PreparationReport
@@ -76,6 +78,52 @@ def test_a_run_that_lacks_only_its_bundle_gets_it(trained: Path, run_command: Ca
     assert result.status == 0, result.err
     assert (trained / "bundle" / "config.json").is_file()
     assert (trained / "bundle" / "model.safetensors").read_bytes() == weights
+
+
+def test_a_longer_run_that_is_stopped_before_its_bundle_still_gets_it(
+    trained: Path, run_command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its folder has a complete bundle, but that of fewer steps."""
+
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("transformer.cli.report.score_split", interrupted)
+        assert run_command(command.main, f"resume={trained}", "trainer.max_steps=3").status == 130
+    assert "of 2, the best by" in (trained / "bundle" / "README.md").read_text()
+    assert load_bundle(trained / "bundle").config.model.d_model == 16  # of use until there is another
+    result = run_command(command.main, f"resume={trained}")
+    assert result.status == 0, result.err
+    assert "of 3, the best by" in (trained / "bundle" / "README.md").read_text()
+    assert "nothing to do" in run_command(command.main, f"resume={trained}").err
+
+
+def test_a_refused_resumption_changes_nothing(trained: Path, run_command: Callable[..., Any]) -> None:
+    before = (trained / "config.yaml").read_text()
+    result = run_command(command.main, f"resume={trained}", "trainer.max_steps=3", "trainer.accelerator=tpu")
+    assert result.status == 2
+    result = run_command(command.main, f"resume={trained}", "trainer.max_steps=3", "trainer.accelerator=mps")
+    assert result.status == 2
+    assert "must be hardware that this machine has, but is mps" in result.err
+    assert (trained / "config.yaml").read_text() == before
+    assert "nothing to do" in run_command(command.main, f"resume={trained}").err
+
+
+def test_a_run_whose_best_checkpoint_is_gone_goes_on(trained: Path, run_command: Callable[..., Any]) -> None:
+    """As after a kill between the removal of an old best one and the ``last.ckpt`` that names the new one."""
+    [best] = (trained / "checkpoints").glob("best-*.ckpt")
+    best.unlink()
+    path = trained / "checkpoints" / "last.ckpt"
+    stored = torch.load(path, weights_only=True)
+    for state in stored["callbacks"].values():
+        if "best_k_models" in state and state["monitor"] != "step":
+            state["best_model_score"] = torch.tensor(-1.0)  # better than any that comes
+            state["best_k_models"] = dict.fromkeys(state["best_k_models"], torch.tensor(-1.0))
+    torch.save(stored, path)
+    result = run_command(command.main, f"resume={trained}", "trainer.max_steps=3")
+    assert result.status == 0, result.err
+    assert "Weights of step 3 of 3, the best by" in (trained / "bundle" / "README.md").read_text()
 
 
 def test_a_run_may_have_been_moved(trained: Path, run_command: Callable[..., Any]) -> None:
@@ -281,7 +329,7 @@ def test_other_processes_of_a_run_stay_silent(
     monkeypatch.setenv("LOCAL_RANK", str(rank))
     result = run_command(command.main, "hydra.run.dir=here")
     if rank:
-        assert result == (130, "", "")
+        assert result == (0, "", "")  # another status would have Lightning kill the process that saves the run
         assert not (Path.cwd() / "here" / "config.yaml").exists()
     else:
         begin, *rest = result.err.splitlines()
@@ -292,3 +340,8 @@ def test_other_processes_of_a_run_stay_silent(
             "",
             *("stopped and saved. Go on with:", "  transformer-train resume=here"),
         ]
+
+
+def test_a_folder_that_cannot_be_made_is_one_sentence(run_command: Callable[..., Any]) -> None:
+    result = run_command(command.main, *SMALL, "hydra.run.dir=/dev/null/run")
+    assert result == (2, "", "error: the folder of the run cannot be made: Not a directory: /dev/null/run.\n")

@@ -93,7 +93,8 @@ def test_a_logger_that_is_not_installed_is_refused_before_the_data_are_read(
     [
         (
             {"trainer.accelerator": "gpu"},
-            "`trainer.accelerator` must be hardware that this machine has, but is gpu; trainer=cpu runs on the CPU.",
+            "`trainer.accelerator` must be hardware that this machine has, but is gpu; "
+            "trainer.accelerator=cpu runs on the CPU.",
         ),
         (
             {"trainer.precision": "16-mixed"},
@@ -142,6 +143,32 @@ def test_which_hardware_and_precision_fit(
     else:
         with pytest.raises(ValueError, match=r"^`trainer\."):
             check_accelerator(settings)
+
+
+@pytest.mark.parametrize(
+    ("accelerator", "devices", "num_gpus", "fits"),
+    [
+        ("gpu", 2, 2, True),
+        ("auto", 3, 2, False),
+        ("cuda", 4, 1, False),
+        ("cpu", 4, 1, True),
+        ("gpu", "auto", 1, True),
+    ],
+)
+def test_no_more_devices_than_there_are(
+    monkeypatch: pytest.MonkeyPatch, accelerator: str, devices: int | str, num_gpus: int, fits: bool
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: num_gpus)
+    settings = TrainerConfig.from_plain({"max_steps": 1, "accelerator": accelerator, "devices": devices})
+    if fits:
+        check_accelerator(settings)
+        return
+    message = (
+        rf"^`trainer\.devices` must be at most the number of GPUs of this machine \({num_gpus}\), but is {devices}"
+    )
+    with pytest.raises(ValueError, match=message):
+        check_accelerator(settings)
 
 
 @pytest.mark.parametrize(

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import NamedTuple, assert_never
 
 import torch
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import OmegaConf
 
 from transformer.audit.model import AuditedModel
 from transformer.audit.project import audited
 from transformer.bundle import CONFIG as BUNDLE_CONFIG
 from transformer.bundle import load_bundle
-from transformer.cli.compose import allow_new_keys, compose_all, config_folder, expand, parse
+from transformer.cli.compose import allow_new_keys, compose_all, config_folder, expand, load_yaml, parse
 from transformer.cli.train import CONFIG as RUN_CONFIG
 from transformer.cli.train import refuse_mixture
 from transformer.data.subwords.config import (
@@ -96,9 +96,7 @@ def find_target(arguments: Sequence[str], config_dir: Path | None) -> Target:
 
 
 def _checkpoint(folder: Path, path: Path) -> Target:
-    stored = OmegaConf.load(folder / RUN_CONFIG)
-    assert isinstance(stored, DictConfig)
-    bundle = untrained_bundle(parse(TrainConfig, stored), folder)
+    bundle = untrained_bundle(parse(TrainConfig, load_yaml(folder / RUN_CONFIG)), folder)
     checkpoint = load_checkpoint(path)
     weights = {name.removeprefix(MODEL): tensor for name, tensor in checkpoint["state_dict"].items()}
     try:

@@ -86,18 +86,14 @@ def _target(folders: list[Path], last: int | None, best: int | None, output: Pat
 
 
 def _of_run(folder: Path, last: int | None, best: int | None) -> tuple["Bundle", list[str]]:
-    from omegaconf import DictConfig, OmegaConf
-
-    from transformer.cli.compose import parse
+    from transformer.cli.compose import load_yaml, parse
     from transformer.cli.train import CONFIG
     from transformer.training.averaging import average_checkpoints, best_checkpoints, latest_checkpoints
     from transformer.training.config import TrainConfig
     from transformer.training.parts import untrained_bundle
     from transformer.training.run import CHECKPOINTS
 
-    stored = OmegaConf.load(folder / CONFIG)
-    assert isinstance(stored, DictConfig)
-    config, monitor = parse(TrainConfig, stored), ""
+    config, monitor = parse(TrainConfig, load_yaml(folder / CONFIG)), ""
     if last is not None:
         paths = latest_checkpoints(folder / CHECKPOINTS, last)
     else:

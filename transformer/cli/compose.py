@@ -18,6 +18,7 @@ from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from pydantic import BaseModel, ValidationError
+from yaml import YAMLError  # type: ignore[import-untyped]
 
 from transformer.config import Config
 
@@ -50,9 +51,10 @@ def compose_all(folder: Path, name: str, overrides: Sequence[str], other: Path |
         for job in expand(overrides):
             _refuse_overlap(job, [folder] if other is None else [other, folder])
             try:
-                yield compose(name, [*job, *search_path])
-            except (HydraException, OmegaConfBaseException, ValueError) as error:
+                composed = compose(name, [*job, *search_path])
+            except (HydraException, OmegaConfBaseException, YAMLError, ValueError) as error:
                 raise SettingsError(_explain_hydra(error)) from error
+            yield composed
 
 
 def _refuse_overlap(job: Sequence[str], folders: Sequence[Path]) -> None:
@@ -75,11 +77,25 @@ def _with_bases(name: str, folders: Sequence[Path]) -> Iterator[DictConfig]:
         file = next((file for folder in folders if (file := folder / "experiment" / f"{one}.yaml").is_file()), None)
         if file is None:
             continue
-        experiment = OmegaConf.load(file)
-        assert isinstance(experiment, DictConfig)
+        experiment = load_yaml(file)
         yield experiment
         bases = [str(base).removeprefix("/experiment/") for base in experiment.get("defaults", [])]
         names += [base for base in bases if base not in names]
+
+
+def load_yaml(path: Path) -> DictConfig:
+    """The settings in a YAML file, as they are.
+
+    Raises:
+        SettingsError: it cannot be read, or holds no settings.
+    """
+    try:
+        loaded = OmegaConf.load(path)
+    except (OSError, YAMLError, UnicodeDecodeError, OmegaConfBaseException) as error:
+        raise SettingsError(f"{path} cannot be read as YAML: {' '.join(str(error).split())}.") from error
+    if not isinstance(loaded, DictConfig):
+        raise SettingsError(f"{path} must hold settings, lines such as `seed: 1`, but holds a list.")
+    return loaded
 
 
 def _explain_hydra(error: Exception) -> str:
@@ -139,10 +155,13 @@ def parse(kind: type[ConfigT], config: DictConfig) -> ConfigT:
     Raises:
         SettingsError: with the dotted path, what was expected and, for an unknown key, the nearest known one.
     """
-    missing = sorted(OmegaConf.missing_keys(config))
-    if missing:
-        raise SettingsError(f"`{missing[0]}` must be given: {missing[0]}=...")
-    plain = OmegaConf.to_container(config, resolve=True)
+    try:
+        missing = sorted(OmegaConf.missing_keys(config))
+        if missing:
+            raise SettingsError(f"`{missing[0]}` must be given: {missing[0]}=...")
+        plain = OmegaConf.to_container(config, resolve=True)
+    except OmegaConfBaseException as error:  # of ${...}
+        raise SettingsError(" ".join(str(error).split())) from error
     assert isinstance(plain, dict)
     try:
         return kind.from_plain({str(key): value for key, value in plain.items()})

@@ -52,12 +52,22 @@ def start(
         sys.exit(USAGE_ERROR)
     given, sys.argv = sys.argv, [sys.argv[0], *flags, *overrides]
 
+    begun = False
+
     def run(config: DictConfig) -> None:
+        nonlocal begun
+        begun = True
         sys.argv = given  # with several devices, Lightning starts this very command again
         job(config)
 
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # our own mistakes deserve a whole traceback
-    hydra.main(version_base="1.3", config_path=str(folder), config_name=name)(run)()
+    try:
+        hydra.main(version_base="1.3", config_path=str(folder), config_name=name)(run)()
+    except OSError as error:
+        if begun:
+            raise
+        print(f"error: the folder of the run cannot be made: {error.strerror}: {error.filename}.", file=sys.stderr)
+        sys.exit(USAGE_ERROR)
 
 
 def _split(arguments: Sequence[str]) -> tuple[list[str], list[str], dict[str, str]]:

@@ -1,5 +1,6 @@
 """``transformer-train``: train a model from composed settings, or resume a run."""
 
+import os
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
@@ -9,12 +10,13 @@ from typing import Any
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from transformer.cli.compose import config_folder, parse
+from transformer.cli.compose import config_folder, load_yaml, parse
 from transformer.cli.console import USAGE_ERROR, is_main_process, messages, one_line_errors, set_up_logging
 from transformer.cli.entry import start
 from transformer.training.config import TrainConfig
 
 CONFIG, BUNDLE = "config.yaml", "bundle"
+UNFINISHED = ".unfinished"  # while there are weights that the bundle does not have: it may be that of fewer steps
 # What a run's own config.yaml needs of Hydra besides: it holds the run's settings only.
 HYDRA_SETTINGS = ["hydra.output_subdir=null", "hydra/job_logging=none", "hydra/hydra_logging=none"]
 AGAIN = "hydra.run.dir='runs/again/${now:%Y-%m-%d_%H-%M-%S}'"
@@ -111,13 +113,15 @@ def _train(config: TrainConfig, folder: Path) -> None:
     shown = folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder
     if resume:
         _refuse_changes(config, folder)
-        reason = nothing_to_do(config, folder) if (folder / BUNDLE / BUNDLE_COMPLETE).exists() else None
+        has_bundle = (folder / BUNDLE / BUNDLE_COMPLETE).exists() and not (folder / UNFINISHED).exists()
+        reason = nothing_to_do(config, folder) if has_bundle else None
         if reason is not None:
             console.print(reason, highlight=False)
             return
     if is_main_process():
         folder.mkdir(parents=True, exist_ok=True)
-        OmegaConf.save(OmegaConf.create(config.to_plain()), folder / CONFIG)
+        if not resume:
+            _save(config, folder)
         console.print(f"{'resuming' if resume else 'training in'} {shown}", highlight=False)
     try:
         with PreparationProgress(console) as progress:
@@ -131,15 +135,38 @@ def _train(config: TrainConfig, folder: Path) -> None:
                 if config.audit and is_main_process():
                     audit_before_training(model, console)
 
-            result = train(config, folder, console, resume=resume, progress=progress, prepared=prepared, built=built)
+            def started() -> None:
+                if is_main_process():
+                    (folder / UNFINISHED).touch()
+                    _save(config, folder)  # of a run that goes on only now: other settings may have been refused
+
+            result = train(
+                config,
+                folder,
+                console,
+                resume=resume,
+                progress=progress,
+                prepared=prepared,
+                built=built,
+                started=started,
+            )
     except RunInterrupted as stop:
         if is_main_process():
             command = shlex.join(["transformer-train", f"resume={shown}"])
             how = "stopped and saved" if stop.saved else "stopped at once"
             console.print(f"\n{how}. Go on with:\n  {command}", highlight=False)
-        sys.exit(128 + stop.signum)
+        # Lightning kills the main process, which may be writing, when one of the others ends with an error.
+        sys.exit(128 + stop.signum if is_main_process() else 0)
     if is_main_process():
         finish(result, config, folder / BUNDLE, shown, console)
+        (folder / UNFINISHED).unlink(missing_ok=True)
+
+
+def _save(config: TrainConfig, folder: Path) -> None:
+    """Write the settings at once, or not at all."""
+    partial = folder / f".{CONFIG}.partial"
+    OmegaConf.save(OmegaConf.create(config.to_plain()), partial)
+    os.replace(partial, folder / CONFIG)
 
 
 def _refuse_changes(config: TrainConfig, folder: Path) -> None:
@@ -147,9 +174,7 @@ def _refuse_changes(config: TrainConfig, folder: Path) -> None:
 
     Whether moved training files hold the same examples is checked when they are loaded.
     """
-    stored = OmegaConf.load(folder / CONFIG)
-    assert isinstance(stored, DictConfig)
-    was, will = parse(TrainConfig, stored).to_plain(), config.to_plain()
+    was, will = parse(TrainConfig, load_yaml(folder / CONFIG)).to_plain(), config.to_plain()
     changes = [change for name in FIXED for change in _changes((), was, will, name.split(".")) if not _is_move(*change)]
     if changes:
         # Another kind of corpus or model has other settings, too; its name says it best.

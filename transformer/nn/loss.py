@@ -155,7 +155,7 @@ def summed_over_rows(grad_RV: Tensor, hidden_RD: Tensor) -> Tensor:
     if grad_RV.dtype != torch.float16:
         return (grad_RV.T @ hidden_RD.to(grad_RV.dtype)).to(torch.promote_types(grad_RV.dtype, torch.float32))
     largest, hidden_RD = torch.linalg.vector_norm(grad_RV, torch.inf, dtype=torch.float32), hidden_RD.float()
-    bound = len(grad_RV) * largest * torch.linalg.vector_norm(hidden_RD, torch.inf)
+    bound: Tensor = len(grad_RV) * largest * torch.linalg.vector_norm(hidden_RD, torch.inf)
     divisor = (bound / 2**15).clamp_min(1.0)
     return (grad_RV.T @ (hidden_RD / divisor).half()).float() * divisor
 

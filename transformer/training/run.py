@@ -4,13 +4,14 @@ import copy
 import gc
 import json
 import math
+import signal
 import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 from lightning.pytorch import Callback
-from lightning.pytorch.callbacks import EarlyStopping, ModelCheckpoint
+from lightning.pytorch.callbacks import EarlyStopping, LambdaCallback, ModelCheckpoint
 from rich.console import Console
 
 from transformer.bundle import Bundle
@@ -90,6 +91,7 @@ def train(
     progress: Progress = lambda what, done, total: None,
     prepared: Callable[[PreparationReport | None], None] = lambda report: None,
     built: Callable[[EncoderDecoder | DecoderOnly], None] = lambda model: None,
+    started: Callable[[], None] = lambda: None,
 ) -> RunResult:
     """Train, and leave in ``folder``: tokenizers, checkpoints, ``metrics.jsonl``, ``curve.png`` and the loggers' files.
 
@@ -104,6 +106,7 @@ def train(
         progress: told how far the preparation of the data is.
         prepared: told, before training, how the training set was made; None of a stream.
         built: shown the initial model, before its first step; not that of a resumed run.
+        started: told that the first step comes next: all that could be refused has been accepted.
 
     Raises:
         ValueError: for settings or data that do not fit, before anything is trained.
@@ -159,6 +162,7 @@ def train(
             history,
             end,
             TokensSeen(),
+            LambdaCallback(on_train_start=lambda trainer, task: started()),
             *watching,
             *stopping,
             keep_best,
@@ -187,7 +191,13 @@ def train(
         warnings.filterwarnings("ignore", "Be aware that when using `ckpt_path`")
         if choose_precision(config.trainer) == "64-true":
             parts.task.double()  # Lightning does so only after a checkpoint is loaded, which would be rounded
-        trainer.fit(parts.task, datamodule=parts.data, ckpt_path=last if resume else None, weights_only=True)
+        try:
+            trainer.fit(parts.task, datamodule=parts.data, ckpt_path=last if resume else None, weights_only=True)
+        except Exception:
+            # Such as a full disk, which only the process that writes sees: the others would wait for it for ever.
+            if (launcher := trainer.strategy.launcher) is not None and trainer.is_global_zero:
+                launcher.kill(signal.SIGKILL)
+            raise
     files.finish()
     for callback in stopping:
         if isinstance(callback, EarlyStopping) and callback.stopping_reason_message:

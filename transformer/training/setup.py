@@ -83,14 +83,24 @@ def check_accelerator(settings: TrainerConfig) -> None:
     if not available[settings.accelerator]:
         raise ValueError(
             f"`trainer.accelerator` must be hardware that this machine has, but is {settings.accelerator}; "
-            "trainer=cpu runs on the CPU."
+            "trainer.accelerator=cpu runs on the CPU."
         )
+    _check_devices(settings, torch.cuda.device_count() if cuda else int(mps))
     if settings.precision == "16-mixed" and (settings.accelerator == "cpu" or not cuda):
         raise ValueError("`trainer.precision: 16-mixed` needs a CUDA GPU; on a CPU use bf16-mixed or 32-true.")
     on_cpu = settings.accelerator == "cpu" or not (cuda or mps)
     compilers = [name for name in (os.environ.get("CXX"), "g++", "clang++") if name is not None]
     if settings.compile and on_cpu and not any(map(shutil.which, compilers)):
         raise ValueError("`trainer.compile: true` on a CPU needs a C++ compiler, such as g++, but there is none.")
+
+
+def _check_devices(settings: TrainerConfig, num_gpus: int) -> None:
+    on_gpu = settings.accelerator != "cpu" and num_gpus > 0
+    if on_gpu and settings.devices != "auto" and settings.devices > num_gpus:
+        raise ValueError(
+            f"`trainer.devices` must be at most the number of GPUs of this machine ({num_gpus}), but is "
+            f"{settings.devices}."
+        )
 
 
 def choose_precision(settings: TrainerConfig) -> str:
@@ -127,11 +137,19 @@ def _logger(config: LoggerConfig, folder: Path) -> Logger:
 
 
 class KeptCheckpoints(ModelCheckpoint):
-    """Keeps as many as the settings say, also when a run is resumed that kept more; Lightning would keep them all."""
+    """Keeps as many as the settings say, also when a run is resumed that kept more; Lightning would keep them all.
+
+    A run that was killed between the removal of a checkpoint and the next ``last.ckpt`` still lists what is gone; when
+    it is resumed, only what is there counts.
+    """
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         super().load_state_dict(state_dict)
+        self.best_k_models = {path: score for path, score in self.best_k_models.items() if Path(path).is_file()}
         ranking = sorted(self.best_k_models, key=self.best_k_models.__getitem__, reverse=self.mode == "max")
+        if self.best_model_path and not Path(self.best_model_path).is_file():
+            self.best_model_path = ranking[0] if ranking else ""
+            self.best_model_score = self.best_k_models[ranking[0]] if ranking else None
         for path in ranking[self.save_top_k :]:
             del self.best_k_models[path]
             Path(path).unlink(missing_ok=True)

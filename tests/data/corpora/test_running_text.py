@@ -54,13 +54,11 @@ def test_validation_fraction_of_lines_cuts_before_a_line(
     assert caplog.messages == []
 
 
-@pytest.mark.parametrize("size", [5, 16, 1 << 20])  # pieces end in other places
+@pytest.mark.parametrize("size", [5, 16, 1 << 20])
 def test_lines_of_the_validation_part_keep_their_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, size: int
 ) -> None:
-    monkeypatch.setattr(
-        "transformer.data.corpora.running_text.read_pieces", lambda path: files.read_pieces(path, size=size)
-    )
+    monkeypatch.setattr(running_text, "read_blocks", lambda path: files.read_blocks(path, size=size))
     lines = [f"line {number}" for number in range(20)]  # 150 characters with their ends
     (tmp_path / "a.txt").write_text("\n".join(lines) + "\n")
     (tmp_path / "b.txt").write_text("other\n")
@@ -94,6 +92,7 @@ def test_a_start_with_everything_in_the_cache_reads_every_file_once(
 
     read_blocks = files.read_blocks
     monkeypatch.setattr(files, "read_blocks", counted)
+    monkeypatch.setattr(running_text, "read_blocks", counted)
     for name in "abc":
         (tmp_path / f"{name}.txt").write_text(f"{name}\n" * 100)
     config = PlainTextConfig(folder=str(tmp_path), train="*.txt", validation_fraction=0.5, documents=documents)
@@ -106,6 +105,22 @@ def test_a_start_with_everything_in_the_cache_reads_every_file_once(
     for _ in range(2):  # passes over a stream
         assert "".join(str(row) for _, (row,) in train.rows()).replace("\n", "") == "a" * 100 + "b" * 50
     assert opened == [*("a.txt", "b.txt", "c.txt"), *("a.txt", "b.txt"), *("a.txt", "b.txt")]  # the cut, the passes
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n", "\n\n", " \n"])
+def test_no_line_is_torn_whatever_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str) -> None:
+    """Pieces for a tokenizer end within lines where only such lines follow; documents do not."""
+    monkeypatch.setattr(running_text, "read_blocks", lambda path: files.read_blocks(path, size=64))
+    monkeypatch.setattr(running_text, "read_pieces", lambda path: files.read_pieces(path, size=64))
+    lines = [f"<{number} and some words that follow {number}>" for number in range(200)]
+    (tmp_path / "a.txt").write_bytes("".join(f"{line}{end}" for line in lines).encode())
+    for fraction in (0.3, 0.6, 0.601, 0.9):
+        config = PlainTextConfig(folder=str(tmp_path), train="a.txt", validation_fraction=fraction, documents="line")
+        train = open_source("text", config, "train")
+        assert train is not None
+        first = [text.strip() for _, (text,) in train.rows() if text.strip()]
+        rest = [text.strip() for text in read_documents(config, "validation") or [] if text.strip()]
+        assert first + rest == lines
 
 
 def test_nothing_is_read_behind_the_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

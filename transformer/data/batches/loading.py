@@ -1,5 +1,6 @@
 """Data loaders that remember their position, so that an interrupted run goes on with the very next batch."""
 
+import signal
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
@@ -39,6 +40,7 @@ class ResumableLoader(DataLoader[Any]):
             batch_size=None,  # the data set makes whole batches
             collate_fn=as_it_is,
             num_workers=num_workers,
+            worker_init_fn=leave_signals_to_the_run,
             pin_memory=pin_memory,
             persistent_workers=num_workers > 0,
         )
@@ -81,6 +83,15 @@ def check_same_ranks(stored: int, present: int) -> None:
         raise ValueError(
             f"this run was saved with {stored} devices, which share the batches, and cannot go on with {present}."
         )
+
+
+def leave_signals_to_the_run(worker: int) -> None:
+    """Of a signal that reaches all processes, as at the end of a job's time, the training process makes what it means.
+
+    A worker that died of it would end the run before it is saved. Workers end with the process that they work for.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def as_it_is(batch: BatchT) -> BatchT:

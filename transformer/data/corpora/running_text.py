@@ -16,7 +16,7 @@ from typing import NamedTuple
 import xxhash
 
 from transformer.data.corpora.document_config import PlainTextConfig
-from transformer.data.corpora.files import count_lines, find_files, fingerprint, read_pieces
+from transformer.data.corpora.files import count_lines, find_files, fingerprint, not_utf8, read_blocks, read_pieces
 from transformer.data.corpora.readers import read_parallel
 from transformer.data.corpora.rows import Row, Shard, Split, listed
 
@@ -186,7 +186,7 @@ def _find_cut(paths: Sequence[Path], fraction: float, *, lines: bool) -> tuple[_
     held, total, cut = deque[_Piece](), 0, 0
     for file, path in enumerate(paths):
         character, line = 0, 0
-        for text in read_pieces(path):
+        for text in _whole_lines(path) if lines else read_pieces(path):
             held.append(_Piece(file, total, character, line, text))
             total, character, line = total + len(text), character + len(text), line + text.count("\n")
             cut = int(total * (1 - fraction))  # never smaller than before
@@ -197,9 +197,18 @@ def _find_cut(paths: Sequence[Path], fraction: float, *, lines: bool) -> tuple[_
     first = held.popleft()
     inside = cut - first.start
     if lines:
-        inside = first.text.rfind("\n", 0, inside) + 1  # a piece begins with a line
+        inside = first.text.rfind("\n", 0, inside) + 1
     place = _Place(first.file, first.character + inside, first.line + first.text.count("\n", 0, inside))
     return place, [first._replace(text=first.text[inside:]), *held]
+
+
+def _whole_lines(path: Path) -> Iterator[str]:
+    """The text of a file in parts that begin and end with a line, unlike pieces."""
+    for number, block in read_blocks(path):
+        try:
+            yield block.decode()
+        except UnicodeDecodeError as error:
+            raise not_utf8(path, number + block.count(b"\n", 0, error.start) + 1, error) from None
 
 
 def _rows(text: str, *, lines: bool) -> list[str]:

@@ -7,7 +7,12 @@ from typing import Any, NamedTuple
 
 from torch.utils.data import DataLoader
 
-from transformer.data.batches.loading import as_it_is, check_same_data, check_same_ranks
+from transformer.data.batches.loading import (
+    as_it_is,
+    check_same_data,
+    check_same_ranks,
+    leave_signals_to_the_run,
+)
 from transformer.data.streams.pools import Cursor, Pool, PoolStream
 
 log = logging.getLogger(__name__)
@@ -79,6 +84,7 @@ class StreamLoader:
             batch_size=None,
             collate_fn=as_it_is,
             num_workers=self.num_workers,
+            worker_init_fn=leave_signals_to_the_run,
             prefetch_factor=1 if self.num_workers else None,
         )
         pools = iter(loader)
