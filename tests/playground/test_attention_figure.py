@@ -7,7 +7,7 @@ import torch
 
 from transformer.attention_maps.maps import AttentionMap, Kind
 from transformer.attention_maps.token_texts import Token
-from transformer.playground.attention_figure import figure
+from transformer.playground.attention_figure import figure, shown_part
 
 
 def tokens(*texts: str) -> list[Token]:
@@ -76,7 +76,12 @@ def test_a_long_map_is_cut_and_says_so(kind: Kind, first: str, last: str) -> Non
     assert cells[0] == f"{first} looks at {first}: 0.0100"
     assert cells[-1] == f"{last} looks at {last}: 0.5000"
     side = "the last" if kind == "decoder" else "the first"
-    html = figure(AttentionMap(kind, names, names, weights_LHQK, torch.ones(100, 100, dtype=torch.bool)), 1, 1)
+    whole = AttentionMap(kind, names, names, weights_LHQK, torch.ones(100, 100, dtype=torch.bool))
+    html = figure(whole, 1, 1)
+    kept = shown_part(whole)
+    assert kept.weights_LHQK.shape[2:] == kept.visible_QK.shape == (80, 80)
+    assert kept.weights_LHQK.untyped_storage().nbytes() < whole.weights_LHQK.untyped_storage().nbytes()
+    assert figure(kept, 1, 1) == html
     assert f"The map shows {side} 80 tokens of each side; there are 100 rows and 100 columns." in html
     assert "80 tokens" not in figure(two_by_two(kind), 1, 1)
 

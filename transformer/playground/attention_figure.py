@@ -28,9 +28,10 @@ def figure(attention: AttentionMap, layer: int | None, head: int | None) -> str:
     """A row for each query, a column for each key, the darker the more weight; blank where a query may not look.
 
     Args:
-        attention: all layers and heads.
+        attention: all layers and heads, whole or after :func:`shown_part`.
         layer, head: which one, from 1; None is the mean over all.
     """
+    attention = shown_part(attention)
     weights_HQK = attention.weights_LHQK.mean(0) if layer is None else attention.weights_LHQK[layer - 1]
     weights_QK = weights_HQK.mean(0) if head is None else weights_HQK[head - 1]
     queries, keys = len(attention.query_tokens), len(attention.key_tokens)
@@ -40,8 +41,8 @@ def figure(attention: AttentionMap, layer: int | None, head: int | None) -> str:
     drawing = _svg(
         [attention.query_tokens[row].text for row in rows],
         [attention.key_tokens[column].text for column in columns],
-        weights_QK[rows.start : rows.stop, columns.start : columns.stop].tolist(),
-        attention.visible_QK[rows.start : rows.stop, columns.start : columns.stop].tolist(),
+        weights_QK.tolist(),
+        attention.visible_QK.tolist(),
     )
     cut = ""
     if len(rows) < queries or len(columns) < keys:
@@ -53,6 +54,18 @@ def figure(attention: AttentionMap, layer: int | None, head: int | None) -> str:
         f'<div class="attention">{notice(cut, "note")}<p class="readout" aria-live="polite">{HINT}</p>'
         f'<div class="wide" tabindex="0">{drawing}</div></div>'
     )
+
+
+def shown_part(attention: AttentionMap) -> AttentionMap:
+    """The weights that a map of :func:`figure` shows, in memory of their own; the tokens stay all there."""
+    last = attention.kind == "decoder"
+    rows = _shown(len(attention.query_tokens), last)
+    columns = _shown(len(attention.key_tokens), last)
+    if attention.visible_QK.shape == (len(rows), len(columns)):
+        return attention
+    part = (slice(rows.start, rows.stop), slice(columns.start, columns.stop))
+    weights_LHQK = attention.weights_LHQK[:, :, *part].clone()
+    return attention._replace(weights_LHQK=weights_LHQK, visible_QK=attention.visible_QK[part].clone())
 
 
 def _shown(number: int, last: bool) -> range:

@@ -6,7 +6,7 @@ import gradio as gr
 
 from transformer.attention_maps.maps import AttentionMap
 from transformer.inference.output import Output
-from transformer.playground.attention_figure import NAMES, SCRIPT, figure
+from transformer.playground.attention_figure import NAMES, SCRIPT, figure, shown_part
 from transformer.playground.page_text import escaped, notice, number
 from transformer.playground.search_fields import SearchFields
 from transformer.playground.search_form import search_of
@@ -124,7 +124,8 @@ def _output(output: Output) -> str:
 
 def _look(trial: Trial, found: Found, chosen: int) -> Looking:
     try:
-        return Looking(found, trial.attention(found, chosen), "")
+        # Of a long text, whole maps of a large model would be hundreds of megabytes for each visitor.
+        return Looking(found, [shown_part(each) for each in trial.attention(found, chosen)], "")
     except ValueError as error:
         return Looking(found, [], _sentence(error))
 
