@@ -207,8 +207,9 @@ def test_a_folder_that_cannot_be_written_is_an_error_in_one_line(text_folder, ru
 
 
 def test_a_picture_too_large_to_draw_names_the_way_out(text_folder, run_tool, tmp_path, monkeypatch):
-    monkeypatch.setattr("transformer.cli.attention.MOST_PIXELS", 500)
+    monkeypatch.setattr("transformer.attention_maps.drawing.MIN_CELL", 5000.0)
+    monkeypatch.setattr("transformer.attention_maps.drawing.MAX_CELL", 5000.0)
     result = run_tool(app, [text_folder, "--text", "the cat", "--output-folder", tmp_path / "pictures"])
     assert result.exit_code == 2
-    assert "a PNG must have less than 500 pixels a side, but the tokens of all chosen heads need " in result.stderr
-    assert result.stderr.endswith(": choose fewer with --heads, or --format svg.\n")
+    assert "pixels is too large" in result.stderr
+    assert result.stderr.endswith(" Choose fewer heads with --heads, or --format svg.\n")

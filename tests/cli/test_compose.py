@@ -147,6 +147,8 @@ def test_own_yaml_files_are_found_and_may_use_the_given_ones(tmp_path: Path) -> 
         ("multi30k_de_en", "model=transformer_base"),  # by the experiment that it begins with
         ("multi30k_en_fr", "optimizer=adamw"),
         ("circular", "data=python_docs"),
+        ("team/a", "data=python_docs"),
+        ("global", "data=python_docs"),
     ],
 )
 def test_an_experiment_with_settings_of_its_own_for_a_group_takes_no_other_option(
@@ -154,7 +156,9 @@ def test_an_experiment_with_settings_of_its_own_for_a_group_takes_no_other_optio
 ) -> None:
     (tmp_path / "experiment").mkdir()
     (tmp_path / "experiment" / "mine.yaml").write_text("# @package _global_\ndata:\n  num_train: 7\n", encoding="utf-8")
-    for name, bases in (("circular", "[circle]"), ("circle", "[/experiment/circular, mine]")):
+    (tmp_path / "experiment" / "team").mkdir()
+    chains = [("circular", "[circle]"), ("circle", "[/experiment/circular, mine@_global_]"), ("team/a", "[b]")]
+    for name, bases in (*chains, ("team/b", "[/experiment/mine]"), ("global", "[{/experiment@_global_: mine}]")):
         text = f"# @package _global_\ndefaults: {bases}\n"
         (tmp_path / "experiment" / f"{name}.yaml").write_text(text, encoding="utf-8")
     group = choice.partition("=")[0]
@@ -185,6 +189,7 @@ def test_options_beside_an_experiment() -> None:
     [
         ("experiment/bad.yaml", "seed:\t- [1\n", ["experiment=bad"], "experiment/bad.yaml cannot be read as YAML: "),
         ("experiment/bad.yaml", "- 1\n- 2\n", ["experiment=bad"], "experiment/bad.yaml must hold settings"),
+        ("experiment/bad.yaml", "defaults:\n", ["experiment=bad"], "efaults"),
         ("data/bad.yaml", "train: a: b\n", ["experiment=translation", "data=bad"], "mapping values are not allowed"),
         ("experiment/bad.yaml", "\xff", ["experiment=bad"], "experiment/bad.yaml cannot be read as YAML: "),
     ],

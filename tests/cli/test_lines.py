@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from transformer.cli.lines import (
+    check_same_length,
     json_on_one_line,
     on_one_line,
     read_lines,
@@ -126,12 +127,22 @@ def test_two_files_side_by_side(tmp_path):
     assert list(read_side_by_side(one, other)) == [("a", "x"), ("", "y"), ("c", "")]
     other.write_bytes(b"x\ny\n")
     for first, second in ((one, other), (other, one)):
+        pairs = read_side_by_side(first, second)
+        assert len([next(pairs), next(pairs)]) == 2
         with pytest.raises(ValueError) as refused:  # noqa: PT011
-            next(read_side_by_side(first, second))
+            next(pairs)
+        assert str(refused.value) == (
+            f"both files must have the same number of lines, but {str(other)!r} has 2 and {str(one)!r} has more."
+        )
+        with pytest.raises(ValueError) as refused:  # noqa: PT011
+            check_same_length(first, second)
         assert str(refused.value) == (
             f"both files must have the same number of lines, but {str(first)!r} has {3 if first == one else 2} and "
             f"{str(second)!r} has {3 if second == one else 2}."
         )
+    check_same_length(one, one)
+    os.mkfifo(tmp_path / "pipe")
+    check_same_length(one, tmp_path / "pipe")  # which would wait for somebody to write
 
 
 @pytest.fixture

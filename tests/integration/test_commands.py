@@ -202,6 +202,36 @@ train.main()
 """
 
 
+BROKEN_LOGS = """
+from lightning.pytorch.loggers import CSVLogger
+from transformer.cli import train
+from transformer.training.history import History
+
+def broken(*given, **named):
+    raise OSError("no space left")
+
+History.record = CSVLogger.finalize = broken  # the second in Lightning's clean-up after the first
+train.main()
+"""
+
+
+@pytest.mark.timeout(240)
+def test_a_run_with_workers_ends_though_the_clean_up_fails(tmp_path: Path) -> None:
+    """Otherwise Python waits for the workers at exit, and they for work."""
+    (tmp_path / "program.py").write_text(BROKEN_LOGS)
+    process = subprocess.run(
+        [sys.executable, str(tmp_path / "program.py"), *SMALL, "batching.num_workers=1", "hydra.run.dir=run"],
+        cwd=tmp_path,
+        env=environment(tmp_path / "home"),
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert process.returncode == 1
+    assert "no space left" in process.stderr
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_an_error_of_the_rank_that_writes_ends_all_of_them(tmp_path: Path) -> None:

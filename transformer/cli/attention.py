@@ -26,7 +26,6 @@ Format = Literal["png", "svg"]
 MEAN = "mean"
 FOLDER = Path("attention")
 PLAIN_WIDTH = 80  # of tables that are not written to a terminal
-MOST_PIXELS = 1 << 16  # a side of a PNG, less one, as matplotlib draws it
 
 log = logging.getLogger(__name__)
 app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
@@ -197,12 +196,12 @@ def _draw(chosen: "ChosenHeads", folder: Path, picture_format: Format, fonts: Se
         for each, heads in chosen:
             for name, figure in pictures(each, heads, available):
                 path = folder / f"{name}.{picture_format}"
-                if picture_format == "png" and (pixels := max(figure.get_size_inches() * figure.dpi)) >= MOST_PIXELS:
-                    raise ValueError(
-                        f"{path}: a PNG must have less than {MOST_PIXELS} pixels a side, but the tokens of all chosen "
-                        f"heads need {pixels:.0f}: choose fewer with --heads, or --format svg."
-                    )
-                figure.savefig(path, format=picture_format)
+                try:
+                    figure.savefig(path, format=picture_format)
+                except ValueError as error:  # how large a PNG may be depends on the version of matplotlib
+                    if "pixels is too large" not in str(error):
+                        raise
+                    raise ValueError(f"{path}: {error} Choose fewer heads with --heads, or --format svg.") from error
                 yield path
     except OSError as error:
         raise ValueError(f"{folder}: the pictures cannot be written: {error.strerror or error}.") from error

@@ -70,17 +70,25 @@ def _refuse_overlap(job: Sequence[str], folders: Sequence[Path]) -> None:
             )
 
 
-def _with_bases(name: str, folders: Sequence[Path]) -> Iterator[DictConfig]:
+def _with_bases(name: str, folders: Sequence[Path]) -> Iterator[dict[str, Any]]:
     """The experiment's file, and those of the experiments that it begins with, as their `defaults` name them."""
-    names = [name]
+    names = [f"experiment/{name}"]
     for one in names:  # grows meanwhile
-        file = next((file for folder in folders if (file := folder / "experiment" / f"{one}.yaml").is_file()), None)
+        file = next((file for folder in folders if (file := folder / f"{one}.yaml").is_file()), None)
         if file is None:
             continue
-        experiment = load_yaml(file)
-        yield experiment
-        bases = [str(base).removeprefix("/experiment/") for base in experiment.get("defaults", [])]
-        names += [base for base in bases if base not in names]
+        experiment = OmegaConf.to_container(load_yaml(file), resolve=False)
+        assert isinstance(experiment, dict)
+        yield {str(key): value for key, value in experiment.items()}
+        for entry in experiment.get("defaults") or []:
+            if isinstance(entry, dict):  # such as /experiment@_global_: base
+                [(group, option)] = entry.items()
+                base = f"/experiment/{option}" if str(group).partition("@")[0] == "/experiment" else ""
+            else:
+                base = str(entry).partition("@")[0]
+            path = base.removeprefix("/") if base.startswith("/") else f"{one.rpartition('/')[0]}/{base}"
+            if base and path not in names:
+                names.append(path)
 
 
 def load_yaml(path: Path) -> DictConfig:

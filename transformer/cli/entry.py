@@ -59,12 +59,13 @@ def start(
         begun = True
         sys.argv = given  # with several devices, Lightning starts this very command again
         job(config)
+        begun = False  # of a sweep, another one may follow
 
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # our own mistakes deserve a whole traceback
     try:
         hydra.main(version_base="1.3", config_path=str(folder), config_name=name)(run)()
     except OSError as error:
-        if begun:
+        if begun or error.filename is None:
             raise
         print(f"error: the folder of the run cannot be made: {error.strerror}: {error.filename}.", file=sys.stderr)
         sys.exit(USAGE_ERROR)

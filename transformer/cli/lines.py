@@ -7,7 +7,7 @@ import re
 import select
 import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -55,27 +55,35 @@ def read_windows(files: Sequence[Path], at_once: int) -> Iterator[list[str]]:
 
 
 def read_side_by_side(first: Path, second: Path) -> Iterator[tuple[str, str]]:
-    """Lines of two files in step. The files are counted first, so that nothing is done for files that do not match.
+    """Lines of two files in step.
 
     Raises:
         ValueError: one file has more lines.
     """
-    sides = [_read_again(file) for file in (first, second)]
-    counts = [sum(1 for _ in read()) for read in sides]
+    for count, (one, other) in enumerate(itertools.zip_longest(read_lines([first]), read_lines([second]))):
+        if one is None or other is None:
+            shorter, longer = (first, second) if one is None else (second, first)
+            raise ValueError(
+                f"both files must have the same number of lines, but {str(shorter)!r} has {count} and {str(longer)!r} "
+                "has more."
+            )
+        yield one, other
+
+
+def check_same_length(first: Path, second: Path) -> None:
+    """Refuse files of different numbers of lines before anything is made of them; pipes cannot be read twice.
+
+    Raises:
+        ValueError: one file has more lines.
+    """
+    if not (first.is_file() and second.is_file()):
+        return
+    counts = [sum(1 for _ in read_lines([file])) for file in (first, second)]
     if counts[0] != counts[1]:
         raise ValueError(
             f"both files must have the same number of lines, but {str(first)!r} has {counts[0]} and {str(second)!r} "
             f"has {counts[1]}."
         )
-    yield from zip(sides[0](), sides[1](), strict=True)
-
-
-def _read_again(file: Path) -> Callable[[], Iterable[str]]:
-    """The lines of a file as often as one asks: those of a pipe are kept, as they come once."""
-    if file.is_file():
-        return lambda: read_lines([file])
-    lines = list(read_lines([file]))
-    return lambda: lines
 
 
 def write_in_step(outputs: Sequence[tuple[BinaryIO, Sequence[str]]]) -> None:

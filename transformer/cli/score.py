@@ -12,7 +12,13 @@ import typer
 from transformer.cli.console import one_line_errors, set_up_logging
 from transformer.cli.line_answers import json_number
 from transformer.cli.line_options import Device, Ensemble, LinesAtOnce, Precision, Threads, load_for, set_threads
-from transformer.cli.lines import json_on_one_line, read_side_by_side, read_windows, write_in_step
+from transformer.cli.lines import (
+    check_same_length,
+    json_on_one_line,
+    read_side_by_side,
+    read_windows,
+    write_in_step,
+)
 from transformer.decoding.config import LARGEST_LENGTH_PENALTY, BeamConfig, DecodingConfig
 
 if TYPE_CHECKING:
@@ -144,6 +150,7 @@ def _read_pairs(files: Sequence[Path], at_once: int) -> Iterator[list[tuple[str,
     if len(files) > 2:
         raise ValueError(f"translations stand in one file or two (sources and targets), but {len(files)} are given.")
     if len(files) == 2:
+        check_same_length(*files)
         pairs = read_side_by_side(*files)
         while window := list(islice(pairs, at_once)):
             yield window

@@ -155,9 +155,10 @@ def _train(config: TrainConfig, folder: Path) -> None:
             command = shlex.join(["transformer-train", f"resume={shown}"])
             how = "stopped and saved" if stop.saved else "stopped at once"
             console.print(f"\n{how}. Go on with:\n  {command}", highlight=False)
-        # Lightning kills the main process, which may be writing, when one of the others ends with an error.
-        sys.exit(128 + stop.signum if is_main_process() else 0)
+        # Lightning kills the main process, which may be writing what is to be saved, when another ends with an error.
+        sys.exit(0 if stop.saved and not is_main_process() else 128 + stop.signum)
     if is_main_process():
+        _save(config, folder)  # of a run that lacked only its bundle and did not start
         finish(result, config, folder / BUNDLE, shown, console)
         (folder / UNFINISHED).unlink(missing_ok=True)
 

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from lightning.pytorch import Callback
 from lightning.pytorch.callbacks import EarlyStopping, LambdaCallback, ModelCheckpoint
+from lightning.pytorch.strategies.launchers import _SubprocessScriptLauncher
 from rich.console import Console
 
 from transformer.bundle import Bundle
@@ -195,9 +196,14 @@ def train(
             trainer.fit(parts.task, datamodule=parts.data, ckpt_path=last if resume else None, weights_only=True)
         except Exception:
             # Such as a full disk, which only the process that writes sees: the others would wait for it for ever.
-            if (launcher := trainer.strategy.launcher) is not None and trainer.is_global_zero:
+            launcher = trainer.strategy.launcher
+            if isinstance(launcher, _SubprocessScriptLauncher):
                 launcher.kill(signal.SIGKILL)
+                launcher.procs.clear()  # Lightning watches this list, and would kill this process for their end
             raise
+        finally:
+            # Whatever goes wrong in Lightning's own clean-up, workers end, or this process would wait for them at exit.
+            trainer.fit_loop.teardown()
     files.finish()
     for callback in stopping:
         if isinstance(callback, EarlyStopping) and callback.stopping_reason_message:

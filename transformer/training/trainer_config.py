@@ -88,7 +88,11 @@ class DivergenceConfig(Config):
     """
 
     loss_factor: float = Field(
-        3.0, gt=1, description="a loss per token explodes above this times its lowest running mean, or 1 nat if greater"
+        3.0,
+        gt=1,
+        allow_inf_nan=True,
+        description="a loss per token explodes above this times its lowest running mean, or 1 nat if greater; .inf: "
+        "none does",
     )
     max_skips: int = Field(10, ge=1, description="updates skipped in a row before the run goes back to a checkpoint")
     max_rollbacks: int = Field(3, ge=0, description="times that a run goes back before it stops instead")

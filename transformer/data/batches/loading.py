@@ -1,7 +1,11 @@
 """Data loaders that remember their position, so that an interrupted run goes on with the very next batch."""
 
+import multiprocessing
+import os
 import signal
+import threading
 from collections.abc import Iterator
+from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar
 
 from torch.utils.data import DataLoader, Dataset
@@ -92,6 +96,15 @@ def leave_signals_to_the_run(worker: int) -> None:
     """
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
+    # torch asks for the parent of the process, which is another one where workers come from a fork server.
+    run = multiprocessing.parent_process()
+    assert run is not None, "called in a worker"
+    threading.Thread(target=_end_with, args=(run,), daemon=True).start()
+
+
+def _end_with(process: BaseProcess) -> None:
+    process.join()
+    os._exit(1)
 
 
 def as_it_is(batch: BatchT) -> BatchT:
