@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from transformer.bundle import Bundle, save_bundle
-from transformer.data.corpora.document_config import PlainTextConfig
+from transformer.data.corpora.document_config import PlainTextConfig, TextMixtureConfig
 from transformer.data.corpora.pair_config import MixtureConfig, PhrasesConfig
 from transformer.inference.comparison import load_candidates
 from transformer.inference.evaluation import evaluate_language_model, evaluate_translation
@@ -84,6 +84,11 @@ def test_texts_are_a_document_a_file_or_a_line_as_in_training(tiny_bundle: Make,
     assert scored.scores == evaluate_language_model(Generator(bundle), ["ab\n\ncd\n", "ef"], max_tokens_per_batch=2048)
     by_line = with_data(bundle, PlainTextConfig(train="x", validation="x", documents="line"))
     assert read_files(by_line.config, files) == TextSplit(None, ["ab", "cd", "ef"])
+    corpora = {name: PlainTextConfig(train="x", validation="x", documents="line") for name in ("one", "two")}
+    mixed = with_data(bundle, TextMixtureConfig(corpora=corpora))
+    assert read_files(mixed.config, files) == TextSplit(None, ["ab", "cd", "ef"])
+    other = with_data(bundle, TextMixtureConfig(corpora=corpora | {"three": PlainTextConfig(train="x")}))
+    assert read_files(other.config, files) == TextSplit(None, ["ab\n\ncd\n", "ef"])
 
 
 def test_files_that_do_not_fit_are_refused(tiny_bundle: Make, files: PairFiles, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 import pytest
 
-from transformer.metrics.significance import Estimate, PairedScore, paired_bootstrap
+from transformer.metrics.significance import CHANCE, Estimate, PairedScore, paired_bootstrap
 from transformer.metrics.text import Score, bleu, chrf, ter
 
 WORDS = ["a", "the", "dog", "cat", "man", "child", "runs", "sleeps", "sees", "big", "small", "red", "in", "of"]
@@ -59,7 +59,7 @@ def test_much_better_is_no_chance_and_a_little_better_may_be() -> None:
         assert paired.verdict == "better"
     assert {paired.verdict for paired in paired_bootstrap(good, bad, references, num_resamples=200)} == {"worse"}
     for paired in paired_bootstrap(*others, references, num_resamples=200):
-        assert paired.p_value > 0.05
+        assert paired.p_value > CHANCE
         assert paired.verdict == "may be chance"
 
 
@@ -106,3 +106,17 @@ def test_less_is_better_of_ter_only() -> None:
 def test_other_numbers_of_sentences_are_refused(sizes: tuple[int, int, int]) -> None:
     with pytest.raises(ValueError, match=r"as many hypotheses as references|nothing to score"):
         paired_bootstrap(*(["a"] * size for size in sizes))
+
+
+def test_of_equal_systems_five_in_a_hundred_are_called_different() -> None:
+    """sacreBLEU's p is of one direction; both are told."""
+    rng = np.random.default_rng(0)
+    called = 0
+    for _ in range(400):
+        differences = rng.normal(size=200)  # of sentences; the mean is a corpus' difference
+        places = rng.integers(200, size=(300, 200))
+        resampled = np.abs(differences[places].mean(1))
+        p_value = ((resampled - resampled.mean() > abs(differences.mean())).sum() + 1) / 301
+        estimates = [Estimate(value, value, 0.0) for value in (0.0, float(differences.mean()))]
+        called += PairedScore("bleu", *estimates, p_value, "").verdict != "may be chance"
+    assert 0.01 < called / 400 < 0.09

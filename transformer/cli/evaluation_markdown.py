@@ -49,7 +49,15 @@ def paired_table(paired: list[PairedScore]) -> str:
          f"{each.p_value:.4f}", each.verdict, code(each.signature)]
         for each in paired
     ]  # fmt: skip
-    headings = ["score", "baseline (95% interval)", "this (95% interval)", "difference", "p", "this is", "how"]
+    headings = [
+        "score",
+        "baseline (95% interval)",
+        "this (95% interval)",
+        "difference",
+        "p (one-sided)",
+        "this is",
+        "how",
+    ]
     return table(headings, rows, numbers=[1, 2, 3, 4])
 
 

@@ -96,7 +96,7 @@ def _spreads(spreads: list[Spread]) -> Iterator[RenderableType]:
 
 
 def _paired(paired: list[PairedScore]) -> Iterator[RenderableType]:
-    yield _title("against the baseline (95% intervals; p by paired bootstrap resampling)")
+    yield _title("against the baseline (95% intervals; one-sided p by paired bootstrap)")
     table = _table("", "baseline", "this", "change", "p")
     table.add_column("this is")
     for each in paired:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from random import Random
 from typing import NamedTuple
 
 from transformer.data.batches.config import PreparationConfig
@@ -64,7 +65,9 @@ class Preparation:
         progress: Progress,
     ) -> None:
         self.data, self.corpora, self.config, self.progress = data, dict(corpora), config, progress
-        self.cache = Cache(default_folder() if config.cache_folder is None else Path(config.cache_folder).resolve())
+        self.cache = Cache(
+            default_folder() if config.cache_folder is None else Path(config.cache_folder).expanduser().resolve()
+        )
         self.sources: list[Source] = []
         for name, corpus in corpora.items():
             if config.streaming and Filters(corpus.filters).needs_memory:
@@ -109,16 +112,23 @@ class Preparation:
         sides = [range(num_sides)] if config.joint else [range(side, side + 1) for side in range(num_sides)]
         columns = [self._first_texts(wanted) for wanted in sides]
         filters = [corpus.filters.model_dump_json() for corpus in self.corpora.values()]
-        key = [f"stream {FORMAT} {STREAMED_TEXTS}", *(source.identity() for source in self.sources), *filters]
+        key = [
+            f"stream, sides in random order {FORMAT} {STREAMED_TEXTS}",
+            *(source.identity() for source in self.sources),
+            *filters,
+        ]
         return obtain_tokenizers(config, tags, columns, key, self.cache)
 
     def _first_texts(self, sides: range) -> Iterator[str]:
+        # Whoever keeps every second text, because there are too many, must not get those of one side only.
+        generator, order = Random(0), list(sides)
         for source, corpus in zip(self.sources, self.corpora.values(), strict=True):
             rows = kept_rows(source, corpus, CorpusTally(source.name))
             for number, (_, row) in enumerate(rows):
                 if number == STREAMED_TEXTS:
                     break
-                yield from (text for side in sides if (text := row[side]) is not None)
+                generator.shuffle(order)
+                yield from (text for side in order if (text := row[side]) is not None)
 
     def ids(
         self, texts: Sequence[Texts], tokenizers: Sequence[Tokenizer], *, mark_documents: bool

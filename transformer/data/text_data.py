@@ -20,8 +20,8 @@ from transformer.data.batches.mixing import Epochs
 from transformer.data.batches.packing import PackedBatches, pack
 from transformer.data.config import TextDataConfig
 from transformer.data.corpora.rows import Split
-from transformer.data.corpora.scored import read_all
-from transformer.data.corpora.sources import check_test_files, document_corpora, open_source
+from transformer.data.corpora.scored import check_test_files, read_all
+from transformer.data.corpora.sources import document_corpora, open_source
 from transformer.data.datamodule import MappedTraining, RunData, StreamedTraining
 from transformer.data.preparation.ids import EncodedCorpus
 from transformer.data.preparation.report import PreparationReport

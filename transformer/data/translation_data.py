@@ -21,8 +21,8 @@ from transformer.data.batches.pairs import (
 from transformer.data.batches.sampled_lengths import lengths_with_room
 from transformer.data.config import TranslationDataConfig
 from transformer.data.corpora.rows import Split
-from transformer.data.corpora.scored import read_all
-from transformer.data.corpora.sources import check_test_files, open_source, pair_corpora
+from transformer.data.corpora.scored import check_test_files, read_all
+from transformer.data.corpora.sources import open_source, pair_corpora
 from transformer.data.datamodule import MappedTraining, RunData, StreamedTraining
 from transformer.data.preparation.report import PreparationReport
 from transformer.data.preparation.texts import Progress

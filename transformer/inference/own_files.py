@@ -7,7 +7,7 @@ from typing import NamedTuple
 from transformer.bundle import BundleConfig
 from transformer.data.corpora.document_config import PlainTextConfig, TextCorpusConfig
 from transformer.data.corpora.files import read_lines, read_pieces
-from transformer.data.corpora.sources import pair_corpora
+from transformer.data.corpora.sources import document_corpora, pair_corpora
 from transformer.inference.split import PairSplit, TextSplit
 from transformer.models.config import EncoderDecoderConfig
 
@@ -96,6 +96,8 @@ def lines_of(path: Path) -> list[str]:
 
 def _documents(config: BundleConfig, path: Path) -> Sequence[str]:
     """A file is a document; for a model that was trained on a document a line, each line that is not blank."""
-    if isinstance(config.data, PlainTextConfig) and config.data.documents == "line":
+    assert isinstance(config.data, TextCorpusConfig), "a language model is trained on texts"
+    corpora = document_corpora(config.data).values()
+    if all(isinstance(corpus, PlainTextConfig) and corpus.documents == "line" for corpus in corpora):
         return [line for line in lines_of(path) if line.strip()]
     return ["".join(read_pieces(path))]

@@ -11,8 +11,8 @@ from sacrebleu.significance import PairedTest, Result
 
 from transformer.metrics.text import BleuTokenize, check_pairs, check_references, ter_metric
 
-CHANCE = 0.05
-"""Below it a difference is called significant."""
+CHANCE = 0.025
+"""Below it a difference is called significant: the usual level of 5%, half of it for either direction."""
 
 Verdict = Literal["better", "worse", "may be chance"]
 
@@ -31,7 +31,8 @@ class PairedScore(NamedTuple):
     Attributes:
         name: of the score.
         baseline, system: the two.
-        p_value: how likely a difference of this size is by the choice of sentences alone; 1 where there is none.
+        p_value: how likely so large a difference in this direction is by the choice of sentences alone, as sacreBLEU
+            tells it; 1 where there is none.
         signature: what it takes to compute it again, resampling included.
     """
 
@@ -48,7 +49,7 @@ class PairedScore(NamedTuple):
 
     @property
     def verdict(self) -> Verdict:
-        """What the difference says about the system at the usual level of 5%; of TER, less is better."""
+        """What the difference says about the system, at :data:`CHANCE`; of TER, less is better."""
         if self.p_value >= CHANCE:
             return "may be chance"
         return "better" if (self.difference > 0) != (self.name == "ter") else "worse"

@@ -203,3 +203,46 @@ def test_hub_text(tmp_path: Path, training_rows: TrainingRows, caplog: pytest.Lo
     assert (report.read, report.dropped) == (3, {"blank": 1})
     assert read_documents(config, "validation") == ["three"]
     assert caplog.messages == ["hub_text: left out 1 blank of 2 documents to be scored."]
+
+
+def test_validation_of_a_stream_copies_nothing(
+    hub_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy of one split is one of all of them."""
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "copies")
+    train = open_source("corpus", hub(hub_folder), "train", streaming=True)
+    assert train is not None
+    assert len(list(train.rows())) == 5
+    found = read_pairs(hub(hub_folder), "validation")
+    assert found is not None
+    assert found.rows == PAIRS[:2]
+    assert list((tmp_path / "copies").rglob("*.arrow")) == []
+
+
+def test_what_the_hub_does_not_give_may_be_copied_already(hub_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    load = datasets.load_dataset
+
+    def without_network(*given: Any, streaming: bool = False, **named: Any) -> Any:
+        if streaming:
+            raise ConnectionError("Offline mode is enabled.")
+        return load(*given, **named)
+
+    monkeypatch.setattr(datasets, "load_dataset", without_network)
+    found = read_pairs(hub(hub_folder), "validation")
+    assert found is not None
+    assert found.rows == PAIRS[:2]
+
+
+def test_a_data_set_that_is_a_program_is_one_sentence(tmp_path: Path) -> None:
+    folder = tmp_path / "old"
+    folder.mkdir()
+    (folder / "old.py").write_text("")
+    with pytest.raises(
+        ValueError, match=r"The split 'train' of the data set '.*old' cannot be loaded: Dataset scripts"
+    ):
+        open_source("corpus", hub(folder), "train")
+
+
+def test_held_out_rows_need_a_whole_split(hub_folder: Path) -> None:
+    with pytest.raises(ValidationError, match=r"but `train_split` is a slice of one, train\[:90%\]\."):
+        hub(hub_folder, validation_split=None, held_out_rows=2, train_split="train[:90%]")

@@ -4,6 +4,7 @@ import itertools
 import json
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -33,7 +34,8 @@ def hub_shard(
         config: which data set.
         split: which part of it.
         fields: where the texts are; a dot steps into a nested object.
-        streaming: read the files as they are, without the copy that ``datasets`` keeps otherwise.
+        streaming: read the files as they are, without the copy that ``datasets`` keeps otherwise. Other splits than
+            that of training are, where it can be done: such a copy is always one of all splits.
 
     Raises:
         ValueError: The data set or the split cannot be loaded, or has no such text field.
@@ -42,8 +44,13 @@ def hub_shard(
     if rows is None:
         return None
     where = f"row {{}} of {rows.split!r} of {config.dataset!r}"
+    stream = None
     if streaming or rows.stop is not None:  # a few first rows are no reason to fetch and copy all of them
         stream = _loaded(config, rows.split, partial(datasets.load_dataset, streaming=True))
+    elif split != "train":
+        with suppress(ValueError):  # a slice; or the hub is out of reach, and there is a copy
+            stream = _loaded(config, rows.split, partial(datasets.load_dataset, streaming=True))
+    if stream is not None:
         folder = Path(config.dataset)
         origin = _files_below(folder) if folder.is_dir() else f"{config.dataset} {config.revision}"
         identity = f"hub stream {origin} {config.subset} {rows.split} {list(fields)} {rows.start} {rows.stop}"
@@ -106,7 +113,8 @@ def _loaded(config: HubPairsConfig | HubTextConfig, split: str, load: Callable[.
             f"The data set {name!r} is no local folder, and the Hugging Face hub cannot be reached: "
             f"{_first_line(error)}"
         ) from error
-    except (OSError, ValueError, datasets.exceptions.DatasetsError) as error:
+    # A data set that is a program, which `datasets` no longer runs, is a RuntimeError.
+    except (OSError, ValueError, RuntimeError, datasets.exceptions.DatasetsError) as error:
         raise ValueError(
             f"The split {split!r} of the data set {name!r} cannot be loaded: {_first_line(error)}"
         ) from error

@@ -1,8 +1,11 @@
 """Validation and test splits, in memory and whole: what is scored must be all there."""
 
 import logging
+from collections.abc import Mapping
 
-from transformer.data.corpora.sources import Source
+from transformer.data.corpora.document_config import HubTextConfig
+from transformer.data.corpora.pair_config import HubPairsConfig
+from transformer.data.corpora.sources import CorpusConfig, Source, open_source
 
 log = logging.getLogger(__name__)
 
@@ -37,3 +40,19 @@ def read_all(source: Source, *, keep_blank: bool = False) -> list[tuple[str, ...
     if not rows:
         raise ValueError(f"A split to be scored must have examples, but that of {source.name} has none.")
     return rows
+
+
+def check_test_files(corpora: Mapping[str, CorpusConfig]) -> None:
+    """Say what is wrong with a test set before the training, and not after it.
+
+    Data sets of the hub are left out: to open one may download it.
+
+    Raises:
+        ValueError: A file is missing, or cannot be read, or files of two sides do not match.
+    """
+    for name, config in corpora.items():
+        if isinstance(config, HubPairsConfig | HubTextConfig):
+            continue
+        source = open_source(name, config, "test")
+        if source is not None:
+            read_all(source, keep_blank=True)

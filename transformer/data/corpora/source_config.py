@@ -37,7 +37,8 @@ class HubSplits(Config):
     revision: NonEmpty | None = None
     """Branch, tag or commit on the hub; null is the newest. No meaning for a local folder."""
     train_split: NonEmpty = "train"
-    """Split to train on; slices such as ``train[:90%]`` are understood, but not when streaming."""
+    """Split to train on; slices such as ``train[:90%]`` are understood, but not when streaming,
+    nor with `held_out_rows`."""
     validation_split: NonEmpty | None = "validation"
     """Split to validate on; null if there is none: then give `held_out_rows`, unless it is a mixture where another
     corpus has some."""
@@ -56,6 +57,10 @@ class HubSplits(Config):
     def _check_validation(self) -> Self:
         if self.validation_split is not None and self.held_out_rows is not None:
             raise ValueError("`validation_split` and `held_out_rows` exclude each other, but both are given.")
+        if self.held_out_rows is not None and "[" in self.train_split:
+            raise ValueError(
+                f"`held_out_rows` needs a whole split, but `train_split` is a slice of one, {self.train_split}."
+            )
         return self
 
 

@@ -6,7 +6,7 @@ memory, and every row keeps the number it has in its file, whatever is left out 
 
 import itertools
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
@@ -225,16 +225,3 @@ def _lines_after(path: Path, num_header_lines: int) -> int:
 
 def _generated(config: PhrasesConfig, split: Split, skip: int = 0) -> Iterator[Row]:
     yield from itertools.islice(phrases.generate_phrases(config, split), skip, None)
-
-
-def check_test_files(corpora: Mapping[str, CorpusConfig]) -> None:
-    """Say of a test file that is missing before the training, and not after it.
-
-    Data sets of the hub are left out: to open one may download it.
-
-    Raises:
-        ValueError: A file is missing, or files of two sides do not match.
-    """
-    for name, config in corpora.items():
-        if not isinstance(config, HubPairsConfig | HubTextConfig):
-            open_source(name, config, "test")
