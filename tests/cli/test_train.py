@@ -8,32 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from omegaconf import OmegaConf
 
-from transformer.bundle import load_bundle
 from transformer.cli import data
 from transformer.cli import train as command
 from transformer.data.preparation.report import CorpusReport, PreparationReport
 from transformer.training import run as training
 from transformer.training.checkpoints import RunInterrupted
 from transformer.training.config import TrainConfig
-
-SMALL = [
-    *("data.num_train=60", "data.num_validation=4", "data.num_test=4", "tokenizer.vocab_size=300"),
-    *("model.d_model=16", "model.num_heads=2", "model.d_ff=32", "batching.max_tokens_per_batch=600"),
-    *("model.num_encoder_layers=1", "model.num_decoder_layers=1", "validation.num_generated=2"),
-    *("scheduler.warmup_steps=2", "trainer.precision=32-true", "trainer.max_steps=2", "decoding.max_new_tokens=4"),
-]
-
-
-@pytest.fixture
-def trained(run_command: Callable[..., Any]) -> Path:
-    """The folder of a finished run of two steps; its name needs quotes everywhere."""
-    result = run_command(command.main, *SMALL, "hydra.run.dir='runs/a run, no=1'")
-    assert result.status == 0, result.err
-    assert "Traceback" not in result.err
-    return Path("runs/a run, no=1")
 
 
 def test_a_run_leaves_its_folder_complete(trained: Path) -> None:
@@ -46,94 +28,6 @@ def test_a_run_leaves_its_folder_complete(trained: Path) -> None:
     config = TrainConfig.from_plain({str(key): value for key, value in stored.items()})
     assert (config.trainer.max_steps, config.model.d_model) == (2, 16)
     assert list(Path.cwd().iterdir()) == [Path.cwd() / "runs"]
-
-
-def test_a_finished_run_has_nothing_to_do(
-    trained: Path, run_command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(training, "train", lambda *_, **__: pytest.fail("training began"))
-    before = (trained / "config.yaml").read_text()
-    for arguments in ([], ["trainer.max_steps=1"]):
-        result = run_command(command.main, f"resume={trained}", *arguments)
-        assert result.status == 0
-        assert "already has 2 optimizer steps" in result.err
-        assert "nothing to do" in result.err
-    assert (trained / "config.yaml").read_text() == before
-
-
-def test_a_run_may_be_made_longer(trained: Path, run_command: Callable[..., Any]) -> None:
-    result = run_command(command.main, f"resume={trained}", "trainer.max_steps=3")
-    assert result.status == 0, result.err
-    steps = [line for line in (trained / "metrics.jsonl").read_text().splitlines() if "validation/loss" in line]
-    assert len(steps) == 2
-    assert '"step": 3' in steps[-1]
-    assert "of 3, the best by" in (trained / "bundle" / "README.md").read_text()
-    assert OmegaConf.load(trained / "config.yaml").trainer.max_steps == 3
-
-
-def test_a_run_that_lacks_only_its_bundle_gets_it(trained: Path, run_command: Callable[..., Any]) -> None:
-    weights = (trained / "bundle" / "model.safetensors").read_bytes()
-    (trained / "bundle" / "config.json").unlink()  # it is written last
-    result = run_command(command.main, f"resume={trained}", "decoding.max_new_tokens=5")
-    assert result.status == 0, result.err
-    assert load_bundle(trained / "bundle").config.decoding.max_new_tokens == 5
-    assert OmegaConf.load(trained / "config.yaml").decoding.max_new_tokens == 5
-    assert (trained / "bundle" / "model.safetensors").read_bytes() == weights
-
-
-def test_a_longer_run_that_is_stopped_before_its_bundle_still_gets_it(
-    trained: Path, run_command: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its folder has a complete bundle, but that of fewer steps."""
-
-    def interrupted(*_: Any, **__: Any) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patched:
-        patched.setattr("transformer.cli.report.score_split", interrupted)
-        assert run_command(command.main, f"resume={trained}", "trainer.max_steps=3").status == 130
-    assert "of 2, the best by" in (trained / "bundle" / "README.md").read_text()
-    assert load_bundle(trained / "bundle").config.model.d_model == 16  # of use until there is another
-    result = run_command(command.main, f"resume={trained}")
-    assert result.status == 0, result.err
-    assert "of 3, the best by" in (trained / "bundle" / "README.md").read_text()
-    assert "nothing to do" in run_command(command.main, f"resume={trained}").err
-
-
-def test_a_refused_resumption_changes_nothing(trained: Path, run_command: Callable[..., Any]) -> None:
-    before = (trained / "config.yaml").read_text()
-    result = run_command(command.main, f"resume={trained}", "trainer.max_steps=3", "trainer.accelerator=tpu")
-    assert result.status == 2
-    result = run_command(command.main, f"resume={trained}", "trainer.max_steps=3", "trainer.accelerator=mps")
-    assert result.status == 2
-    assert "must be hardware that this machine has, but is mps" in result.err
-    assert (trained / "config.yaml").read_text() == before
-    assert "nothing to do" in run_command(command.main, f"resume={trained}").err
-
-
-def test_a_run_whose_best_checkpoint_is_gone_goes_on(trained: Path, run_command: Callable[..., Any]) -> None:
-    """As after a kill between the removal of an old best one and the ``last.ckpt`` that names the new one."""
-    [best] = (trained / "checkpoints").glob("best-*.ckpt")
-    best.unlink()
-    path = trained / "checkpoints" / "last.ckpt"
-    stored = torch.load(path, weights_only=True)
-    for state in stored["callbacks"].values():
-        if "best_k_models" in state and state["monitor"] != "step":
-            state["best_model_score"] = torch.tensor(-1.0)  # better than any that comes
-            state["best_k_models"] = dict.fromkeys(state["best_k_models"], torch.tensor(-1.0))
-    torch.save(stored, path)
-    result = run_command(command.main, f"resume={trained}", "trainer.max_steps=3")
-    assert result.status == 0, result.err
-    assert "Weights of step 3 of 3, the best by" in (trained / "bundle" / "README.md").read_text()
-
-
-def test_a_run_may_have_been_moved(trained: Path, run_command: Callable[..., Any]) -> None:
-    moved = trained.rename("moved")
-    result = run_command(command.main, f"resume={moved}", "trainer.max_steps=3")
-    assert result.status == 0, result.err
-    assert "warn" not in result.err.lower()
-    assert len(list((moved / "checkpoints").glob("best-*.ckpt"))) == 1
-    assert not trained.exists()
 
 
 def test_what_a_run_rests_on_cannot_change(
@@ -347,5 +241,5 @@ def test_other_processes_of_a_run_stay_silent(
 
 
 def test_a_folder_that_cannot_be_made_is_one_sentence(run_command: Callable[..., Any]) -> None:
-    result = run_command(command.main, *SMALL, "hydra.run.dir=/dev/null/run")
+    result = run_command(command.main, "hydra.run.dir=/dev/null/run")
     assert result == (2, "", "error: the folder of the run cannot be made: Not a directory: /dev/null/run.\n")

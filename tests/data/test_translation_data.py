@@ -283,37 +283,3 @@ def test_settings_that_do_not_go_together_are_one_sentence(tmp_path: Path) -> No
         prepare(plain | {"filters": {"duplicates": "pair"}}, tmp_path / "cache", streaming=True)
     with pytest.raises(ValueError, match=r"^`data` must have a validation split, but has none\.$"):
         prepare(plain | {"validation": None}, tmp_path / "cache")
-
-
-@pytest.mark.parametrize("streaming", [False, True])
-def test_a_joint_vocabulary_is_learnt_from_both_sides(tmp_path: Path, streaming: bool) -> None:
-    """Also where there are so many texts that only every second is taken, whose sides take turns."""
-    pairs = [("elephant giraffe", "Nashorn Flusspferd")] * 300
-    bpe = BpeConfig(vocab_size=400, max_training_texts=150)
-    buffer = 500 if streaming else None
-    setup = prepare(corpus(tmp_path, pairs), tmp_path / "cache", tokenizer=bpe, streaming=streaming, buffer=buffer)
-    for text in pairs[0]:
-        assert len(setup.tokenizers.source.encode(text)) == 2
-
-
-@pytest.mark.parametrize(
-    ("test", "message"),
-    [
-        ("one\teins\nzwei\n", "must have"),
-        (b"one\t\xff\n", "must be UTF-8, but line 2 is not"),
-        ("", "must have examples"),
-    ],
-)
-def test_a_faulty_test_set_is_refused_before_the_training(tmp_path: Path, test: str | bytes, message: str) -> None:
-    plain = corpus(tmp_path, numbered(0, 50)) | {"test": "test.tsv"}
-    (tmp_path / "test.tsv").write_bytes(b"en\tde\n" + (test if isinstance(test, bytes) else test.encode()))
-    with pytest.raises(ValueError, match=message):
-        prepare(plain, tmp_path / "cache")
-
-
-def test_the_cache_may_be_in_the_home_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.chdir(tmp_path)
-    prepare(corpus(tmp_path, numbered(0, 50)), Path("~/cache"))
-    assert folders(tmp_path / "home" / "cache", "texts")
-    assert not (tmp_path / "~").exists()

@@ -87,7 +87,9 @@ def test_texts_are_a_document_a_file_or_a_line_as_in_training(tiny_bundle: Make,
     corpora = {name: PlainTextConfig(train="x", validation="x", documents="line") for name in ("one", "two")}
     mixed = with_data(bundle, TextMixtureConfig(corpora=corpora))
     assert read_files(mixed.config, files) == TextSplit(None, ["ab", "cd", "ef"])
-    other = with_data(bundle, TextMixtureConfig(corpora=corpora | {"three": PlainTextConfig(train="x")}))
+    other = with_data(
+        bundle, TextMixtureConfig(corpora=corpora | {"three": PlainTextConfig(train="x", documents="file")})
+    )
     assert read_files(other.config, files) == TextSplit(None, ["ab\n\ncd\n", "ef"])
 
 

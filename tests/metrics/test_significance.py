@@ -65,11 +65,11 @@ def test_much_better_is_no_chance_and_a_little_better_may_be() -> None:
 
 def test_of_equal_translations_no_difference_is_significant() -> None:
     references, system = corpus(0.7)
-    for paired in paired_bootstrap(system, system, references, num_resamples=20):
+    for paired in paired_bootstrap(system, system, references, num_resamples=100):
         assert (paired.difference, paired.p_value, paired.verdict) == (0.0, 1.0, "may be chance")
     # TER does not see the case of letters.
     upper = [text.upper() for text in system]
-    by_name = {paired.name: paired for paired in paired_bootstrap(system, upper, references, num_resamples=20)}
+    by_name = {paired.name: paired for paired in paired_bootstrap(system, upper, references, num_resamples=100)}
     assert by_name["ter"].p_value == 1.0
     assert by_name["chrf"].verdict == "worse"
 
@@ -91,7 +91,7 @@ def test_ter_cuts_as_bleu_does() -> None:
 def test_several_references() -> None:
     references, system = corpus(0.7)
     _, baseline = corpus(0.62)
-    for paired in paired_bootstrap(baseline, system, references, more_references=[system], num_resamples=20):
+    for paired in paired_bootstrap(baseline, system, references, more_references=[system], num_resamples=100):
         assert paired.system.value == pytest.approx(0 if paired.name == "ter" else 100)
         assert 0 < paired.baseline.value < 100
         assert "nrefs:2|" in paired.signature

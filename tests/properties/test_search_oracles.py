@@ -279,7 +279,7 @@ def test_an_ensemble_finds_the_best_by_mean_probability(
 def test_scores_are_those_of_forcing_the_same_tokens(
     all_outputs: Any, gains: Any, problem: Problem, wanted: dict[str, Any], size: int, data: st.DataObject
 ) -> None:
-    """In float32, of every hypothesis of a narrow beam, token by token."""
+    """In float32 (whose rounding depends on the batch, by up to 3e-5), of a narrow beam, token by token."""
     config = problem.beam(size, wanted)
     asked = [data.draw(demands(problem.vocab, problem.longest, ("minimum", "prefix"))) for _ in problem.spaces]
     requests = [demand.request(problem.vocab) for demand in asked]
@@ -292,8 +292,8 @@ def test_scores_are_those_of_forcing_the_same_tokens(
         for hypothesis in hypotheses:
             tokens = [*hypothesis.tokens, END] if hypothesis.finished else hypothesis.tokens
             forced = [gains(space.logits[tuple(tokens[:place])], ())[1][token] for place, token in enumerate(tokens)]
-            assert hypothesis.token_log_probabilities == pytest.approx(forced, abs=1e-5)
-            assert hypothesis.log_probability == pytest.approx(sum(forced), abs=1e-5)
+            assert hypothesis.token_log_probabilities == pytest.approx(forced, abs=1e-4)
+            assert hypothesis.log_probability == pytest.approx(sum(forced), abs=1e-4)
             if hypothesis.finished or len(hypothesis.tokens) == demand.limit:  # not cut as nothing may follow
                 score = -possible[not hypothesis.finished, tuple(hypothesis.tokens)]
-                assert hypothesis.score == pytest.approx(score, abs=1e-5)
+                assert hypothesis.score == pytest.approx(score, abs=1e-4)
