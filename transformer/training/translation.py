@@ -76,13 +76,12 @@ class TranslationTask(Task):
 
     def validation_step(self, batch: TranslationBatch, batch_idx: int) -> None:
         super().validation_step(batch, batch_idx)
-        chosen = [(row, index) for row, index in enumerate(batch.index_B.tolist()) if index in self._generated]
-        blank = {index for _, index in chosen if not self.validation_pairs[index][0].strip()}
-        self._outputs.update(dict.fromkeys(blank, ""))  # as the finished model answers them
-        chosen = [(row, index) for row, index in chosen if index not in blank]
-        if not chosen:
+        rows = {index: row for row, index in enumerate(batch.index_B.tolist()) if index in self._generated}
+        self._outputs.update(dict.fromkeys(rows, ""))  # where that stays, the source is blank
+        rows = {index: row for index, row in rows.items() if self.validation_pairs[index][0].strip()}
+        if not rows:
             return
-        wanted, indices = [row for row, _ in chosen], [index for _, index in chosen]
+        wanted = list(rows.values())
         source_NS, mask_NS = batch.source_BS[wanted], batch.source_mask_BS[wanted]
         config = GreedyConfig(name="greedy")  # quick, and the same whatever the final search
         lengths = [
@@ -96,7 +95,7 @@ class TranslationTask(Task):
             suppressed=self.target_tokenizer.silent_ids,
         )
         texts = self.target_tokenizer.decode_batch([best.tokens for [best] in hypotheses])
-        self._outputs.update(zip(indices, texts, strict=True))
+        self._outputs.update(zip(rows, texts, strict=True))
 
     def on_validation_epoch_end(self) -> None:
         super().on_validation_epoch_end()
