@@ -84,7 +84,7 @@ def test_cached_steps_equal_teacher_forcing(position, parts):
 
 
 def test_a_cache_whose_rows_were_selected_continues_those_rows():
-    """One token at a time: their queries are those of one attention, and later ones would get the first one's answer."""
+    """One token at a time: their queries are those of one attention, which would answer later ones like the first."""
     model, source, target = _model(), _ids(SOURCE_VOCAB, 8), _ids(TARGET_VOCAB, 5)
     memory, cache = model.encode(source).memory_BSD, model.new_cache()
     model.decode(target[:, :3], memory, cache=cache)
